@@ -38,32 +38,32 @@ _ENDING = any_of(tables.ENDINGS)
 _LABEL = "[A-Za-z0-9-]{1,63}"
 ADDRESSES: list[Rule] = [
     # john.smith@example.com
-    ("0Aa", rf"(?<![\w.+-])(\w[\w.+-]{{0,63}}@{_LABEL}(?:\.{_LABEL}){{1,5}})\b", _address),
+    ("@", rf"(?<![\w.+-])(\w[\w.+-]{{0,63}}@{_LABEL}(?:\.{_LABEL}){{1,5}})\b", _address),
     # localhost:8080, 0.0.0.0:9090
     (
-        "0Aa",
+        "@",
         rf"(?<![\w@.-])(localhost|[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}|[A-Za-z][A-Za-z0-9-]{{0,62}}(?:\.{_LABEL}){{0,3}}\.(?:{_ENDING}))"
         rf":([0-9]{{2,5}})\b(/{_PATH})?/?",
         _host,
     ),
     # https://www.example.com/a/b?c=1: the scheme is left out
-    ("Aa", rf"\b[Hh][Tt]{{2}}[Pp][Ss]?://({_PATH})/?", _address),
-    ("Aa", rf"\b([Ww]{{3}}\.{_PATH})/?", _address),
+    ("@", rf"\b[Hh][Tt]{{2}}[Pp][Ss]?://({_PATH})/?", _address),
+    ("@", rf"\b([Ww]{{3}}\.{_PATH})/?", _address),
     # youtu.be/abc, amazon.co.in, but not "over.it"
     (
-        "0Aa",
+        "@",
         rf"(?<![\w@./-])([A-Za-z0-9][A-Za-z0-9-]{{0,62}}(?:(?:\.{_LABEL}){{0,4}}\.(?:{any_of(tables.ENDINGS_AND_WORDS)})/{_PATH}"
         rf"|\.(?:co|com|org|net|ac|gov)\.[a-z]{{2}}(?:/{_PATH})?))(?![\w@-])/?",
         _address,
     ),
     # example.com/page, notes.txt, report_2023-04-01.pdf, src/main.cpp
     (
-        "0Aa",
+        "@",
         rf"(?<![\w@./-])([A-Za-z0-9][\w-]{{0,62}}(?:[./][\w-]{{1,63}}){{0,6}}\.(?:{_ENDING})(?:/{_PATH})?)(?![\w@-])/?",
         _address,
     ),
     # /etc/hosts, ./etc, ~/.bashrc
-    ("-", rf"(?<![\w/.<])((?:~|\.{{1,2}})?/[\w.-]*[A-Za-z][\w.-]*(?:/[\w.-]+){{1,9}}(?<!\.))(?![\w<>])/?", _address),
+    ("-", r"(?<![\w/.<])((?:~|\.{1,2})?/[\w.-]*[A-Za-z][\w.-]*(?:/[\w.-]+){1,9}(?<!\.))(?![\w<>])/?", _address),
     ("-", r"(?<![\w/.<])((?:~|\.{1,2})/[\w.-]*[A-Za-z][\w-]*(?:\.\w+)*)(?![\w<>])/?", _address),
     ("-", r"(?<![\w/.<])(/(?:etc|usr|var|tmp|home|opt|dev|bin|proc|root|mnt))(?![\w<>/])/?", _address),
 ]

@@ -16,8 +16,10 @@ _COUNTED_NOUNS = [
     *(word.upper() for word in tables.COUNTED_NOUNS),
     *(f"{short}." for short in tables.BEFORE_NUMBER),
 ]
+_NUMBERED_BOOKS = "Corinthians|Thessalonians|Chronicles|Maccabees|Esdras"
 _CANONICAL = rf"(?=(?i:{ROMAN})(?![A-Za-z]))"
-_PLACE = rf"(?:{_CANONICAL}(?:[IVXL]{{2,}}|[VX])|(?<=\b[Tt]he\s)I|I(?=\s(?:Cor|Thess|Chron|Macc|Esdras)))"  # of centuries; elsewhere a single I is a word
+# The place of a century, or of a book; elsewhere a single I is a word.
+_PLACE = rf"(?:{_CANONICAL}(?:[IVXL]{{2,}}|[VX])|(?<=\b[Tt]he\s)I|I(?=\s(?:{_NUMBERED_BOOKS})))"
 _IN_ORDER = rf"(?i:{any_of(tables.IN_ORDER)})\b"
 
 
@@ -39,14 +41,53 @@ def _ruler(name: str, numeral: str) -> str:
 _AFTER_PRONOUN = rf"(?!\s(?:{any_of(tables.AFTER_PRONOUN)})\b|['’](?!s\b))"
 _END = r"(?=\s*\Z|['’]s\b|[.,;:!?)\]\"”–—-])"
 _AFTER_FIRST = rf"(?:{_END}|(?=\s(?:{any_of(tables.AFTER_FIRST)}|\(|—|–|[a-z]+ed)\b)|(?=\s[(—–]))"
-_PARTS = any_of([*tables.NUMBERED_TO_TEN, *map(str.upper, tables.NUMBERED_TO_TEN), "Section", "SECTION", "Appendix", "APPENDIX"])
-_KINDS = any_of(["Type", "Phase", "Class", "Grade", "Stage", "Level", "Category", "Schedule", "Title", "Division", "Mark", "Figure", "Table", "Bowl", "Apollo"])
+_PARTS = any_of(
+    [*tables.NUMBERED_TO_TEN, *map(str.upper, tables.NUMBERED_TO_TEN), "Section", "SECTION", "Appendix", "APPENDIX"]
+)
+_KINDS = any_of(
+    [
+        "Type",
+        "Phase",
+        "Class",
+        "Grade",
+        "Stage",
+        "Level",
+        "Category",
+        "Schedule",
+        "Title",
+        "Division",
+        "Mark",
+        "Figure",
+        "Table",
+        "Bowl",
+        "Apollo",
+    ]
+)
 _SMALL_KINDS = "phase|type|class|grade|stage|level|category|schedule"
 _KINDS_OF = (
     "trial|trials|study|studies|clinical|error|errors|diabetes|diabetic|diabetics|cancer|tumor|tumors|collagen|interferon|trauma"
     "|hypersensitivity|supernova|supernovae|superconductor|drug|drugs|offense|felony|civilization|disease|patients|region|railroad"
 )
-_CHAPTER = rf"{any_of(['Chapter', 'CHAPTER', 'Volume', 'VOLUME', 'Canto', 'War', 'WAR', 'Vol', 'VOL', 'Vol.', 'VOL.', 'Ch.', 'Fig.', 'Sec.', 'Art.', 'Pt.'])}"
+_CHAPTER = any_of(
+    [
+        "Chapter",
+        "CHAPTER",
+        "Volume",
+        "VOLUME",
+        "Canto",
+        "War",
+        "WAR",
+        "Vol",
+        "VOL",
+        "Vol.",
+        "VOL.",
+        "Ch.",
+        "Fig.",
+        "Sec.",
+        "Art.",
+        "Pt.",
+    ]
+)
 
 _ROMAN_NUMERALS: list[Rule] = [
     # XIX century, XVIII Dynasty, VI-VII centuries, the XV and XVI centuries, II Corinthians, XIXth
@@ -63,30 +104,34 @@ _ROMAN_NUMERALS: list[Rule] = [
     ),
     # Henry VIII, Henry V, but not the initial in Henry V. Smith; John D. Rockefeller III
     (
-        "A",
+        "r",
         rf"\b(?!Malcolm\sX\b)({_RULER})\s{_CANONICAL}([IVX]{{2,}}|[VX](?!\.?\s?[A-Z]))\b(?!\s[A-Z]\b)",
         _ruler,
     ),
-    ("A", rf"\b({_FAMILY}),?\s(II|III|IV)\b", _ruler),
+    ("r", rf"\b({_FAMILY}),?\s(II|III|IV)\b", _ruler),
     # Charles I of England, Queen Elizabeth I, but not "Charles I think"
-    ("A", rf"\b((?:{_TITLES})\s[A-Z][A-Za-z]+(?:\s[A-Z][A-Za-z]+){{0,2}})\s(I)\b{_AFTER_PRONOUN}", _ruler),
-    ("A", rf"\b({_RULERS})\s(I)\b{_AFTER_PRONOUN}{_AFTER_FIRST}", _ruler),
+    ("r", rf"\b((?:{_TITLES})\s[A-Z][A-Za-z]+(?:\s[A-Z][A-Za-z]+){{0,2}})\s(I)\b{_AFTER_PRONOUN}", _ruler),
+    ("r", rf"\b({_RULERS})\s(I)\b{_AFTER_PRONOUN}{_AFTER_FIRST}", _ruler),
     # World War II, Chapter XIV, pp. iv-vi
     (
-        "Aa",
+        "r",
         rf"\b({any_of(_COUNTED_NOUNS)})\s{_CANONICAL}([IVXLC]{{2,}}|[ivxl]{{2,}})"
         rf"(?:[-–]{_CANONICAL}([IVXLC]+|[ivxl]+))?(?![\w'’])",
         _numbered_part,
     ),
     # Act V
-    ("A", rf"\b({_PARTS})\s([VX])\b(?!\.\s?[A-Z][a-z]|['’]|\s[A-Z]\b)", _numbered_part),
+    ("r", rf"\b({_PARTS})\s([VX])\b(?!\.\s?[A-Z][a-z]|['’]|\s[A-Z]\b)", _numbered_part),
     # Chapter I, World War I, Part I of it; a phase I trial; I and II; but not "the part I like"
-    ("A", rf"\b({_CHAPTER})\s(I)\b(?!['’](?!s))", _numbered_part),
-    ("A", rf"\b({_PARTS}|{_KINDS})\s(I)\b{_AFTER_PRONOUN}", _numbered_part),
-    ("a", rf"\b({_SMALL_KINDS})\s(I)(?=\s(?:{_KINDS_OF})\b|[-–]|\s(?:and|or|to)\s(?:II|V|X))", _numbered_part),
+    ("r", rf"\b({_CHAPTER})\s(I)\b(?!['’](?!s))", _numbered_part),
+    ("r", rf"\b({_PARTS}|{_KINDS})\s(I)\b{_AFTER_PRONOUN}", _numbered_part),
+    ("r", rf"\b({_SMALL_KINDS})\s(I)(?=\s(?:{_KINDS_OF})\b|[-–]|\s(?:and|or|to)\s(?:II|V|X))", _numbered_part),
     ("A", r"\b(I)(?=\s?(?:[-–]|,|and|or|to|through|of|&)\s?(?:II+|IV|VI{0,3}|IX)\b)", lambda numeral: cardinal("1")),
     # Halo IV, Page I of II, but not "An IV drip"
-    ("A", rf"\b((?!(?i:{any_of(tables.OPENERS)})\b)[A-Z]\w+)\s(IV|VI|IX|XI|XX)\b(?!['’](?!s)|[.&-][A-Z])", _numbered_part),
+    (
+        "r",
+        rf"\b((?!(?i:{any_of(tables.OPENERS)})\b)[A-Z]\w+)\s(IV|VI|IX|XI|XX)\b(?!['’](?!s)|[.&-][A-Z])",
+        _numbered_part,
+    ),
     # II, VIII, XIV elsewhere: no word looks like these
     (
         "A",
@@ -99,7 +144,6 @@ _ROMAN_NUMERALS: list[Rule] = [
 
 _BOOK = any_of([*(f"{short}." for short in tables.BIBLE), *tables.BIBLE, *tables.BOOKS, "Jn", "Mk", "Lk"])
 _SHORT_BOOKS = "Sam|Kgs|Chr|Chron|Cor|Thess|Tim|Pet|Jn|Macc"
-_BOOKS_IN_ORDER = "Corinthians|Thessalonians|Chronicles|Maccabees|Esdras"
 
 
 def _verses(number: str | None, book: str, chapter: str, verse: str | None, other: str | None, last: str | None) -> str:
@@ -112,13 +156,17 @@ def _verses(number: str | None, book: str, chapter: str, verse: str | None, othe
 
 _BIBLE: list[Rule] = [
     (
-        "0A",
+        "0rn",
         rf"(?<![\w.])(?:([123]|I{{1,3}})\s)?({_BOOK})\s([0-9]{{1,3}}):([1-9][0-9]{{0,2}})(?:[-–](?:([0-9]{{1,3}}):)?([0-9]{{1,3}}))?(?![\w:]|[-–.,][0-9])",
         _verses,
     ),
-    ("0A", rf"(?<![\w.])([123]|I{{1,3}})\s({_SHORT_BOOKS})\.?\s([0-9]{{1,3}})()()()(?![\w:]|[-–.,][0-9])", _verses),
-    ("0", rf"([123])(?=\s(?:{_BOOKS_IN_ORDER}|(?:Samuel|Kings|Timothy|Peter|John)\s[0-9])\b)", ordinal),
-    ("A", r"\b(I{1,3})(?=\s(?:Samuel|Kings|Timothy|Peter|John)\b\s?[0-9.,;])", lambda numeral: ordinal(str(len(numeral)))),
+    ("0r", rf"(?<![\w.])([123]|I{{1,3}})\s({_SHORT_BOOKS})\.?\s([0-9]{{1,3}})()()()(?![\w:]|[-–.,][0-9])", _verses),
+    ("0", rf"([123])(?=\s(?:{_NUMBERED_BOOKS}|(?:Samuel|Kings|Timothy|Peter|John)\s[0-9])\b)", ordinal),
+    (
+        "A",
+        r"\b(I{1,3})(?=\s(?:Samuel|Kings|Timothy|Peter|John)\b\s?[0-9.,;])",
+        lambda numeral: ordinal(str(len(numeral))),
+    ),
     ("A", r"\b(I{2,3})(?=\s(?:Samuel|Kings|Timothy|Peter|John)\b)", lambda numeral: ordinal(str(len(numeral)))),
 ]
 NUMERALS = [*_BIBLE, *_ROMAN_NUMERALS]

@@ -31,7 +31,7 @@ POINT = rf"(?:\.(?![\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?!{_WITHIN})
 
 # Between a determiner and a noun units are in the singular: "a $5 bill", "my 10 km race", but not "a $5 or a $10 bill".
 # Elsewhere, one of these two groups or both are None.
-_DETERMINERS = ("a", "an", "the", "my", "your", "his", "her", "its", "our", "their", "this", "that", "each", "every")
+_DETERMINERS = "a|an|the|my|your|his|her|its|our|their|this|that|each|every"
 _NO_NOUN = (
     "a|an|and|are|as|at|but|by|each|for|from|had|has|have|he|her|his|if|in|into|is|it|its|less|more|my|of|off|on|or|our|out|over|per"
     "|she|so|than|that|the|their|they|this|to|up|was|we|were|when|which|while|who|will|with|would|you|your|ago|apart|away|back"
@@ -42,16 +42,17 @@ A_NOUN = rf"\s(?!(?:{_NO_NOUN})\b)[a-z]"
 BEFORE_NOUN = f"(?:((?={A_NOUN}))|)"
 
 
-def behind(*endings: str) -> str:
-    """Pattern of a place that follows one of these texts; ~ stands for the start of a word, and case makes no difference."""
+def behind(phrases: str) -> str:
+    """Pattern of a place behind one of the phrases "due|due on|*ing" and a space, in any case; * is the rest of a word."""
     by_length: dict[int, list[str]] = {}
-    for ending in endings:
-        text = re.escape(ending.removeprefix("~")).replace(r"\ ", r"\s")
-        by_length.setdefault(len(ending.removeprefix("~")), []).append(rf"\b{text}" if ending[0] == "~" else text)
-    return f"(?i:{'|'.join(f'(?<={any_})' for any_ in map('|'.join, by_length.values()))})"
+    for phrase in phrases.split("|"):
+        end = re.escape(phrase.removeprefix("*")).replace(r"\ ", r"\s")
+        by_length.setdefault(len(phrase.removeprefix("*")), []).append(end if phrase[0] == "*" else rf"\b{end}")
+    looks = (rf"(?<=(?:{'|'.join(ends)})\s)" for ends in by_length.values())
+    return f"(?i:{'|'.join(looks)})"
 
 
-AN_ARTICLE = behind(*(f"~{word} " for word in _DETERMINERS))
+AN_ARTICLE = behind(_DETERMINERS)
 AFTER_ARTICLE = f"(?:({AN_ARTICLE})|)"
 
 

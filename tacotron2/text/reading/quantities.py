@@ -48,7 +48,9 @@ _NUMBERED = (
     r"|[Cc]ustomer|[Mm]ember|[Ss]erial|[Pp]olicy|[Cc]laim|[Rr]eceipt|[Tt]ransaction|[Pp]urchase|[Ii]tem|[Mm]odel|[Pp]art|ID|[Uu]ser|SKU|PO"
     r"|[Rr]outing|[Pp]assport|[Ll]icense|[Pp]arcel|[Ss]hipment|[Pp]hone"
 )
-_NUMBER_SIGN = r"(?:\s?\#\s?|\s(?:number|Number|no\.|No\.|ID|id|code)(?:\sis)?[:\s]\s?\#?|\s(?:is|was)[:\s]\s?\#?|:\s?\#?)"
+_NUMBER_SIGN = (
+    r"(?:\s?\#\s?|\s(?:number|Number|no\.|No\.|ID|id|code)(?:\sis)?[:\s]\s?\#?|\s(?:is|was)[:\s]\s?\#?|:\s?\#?)"
+)
 _NOT_COUNTED = r"(?![0-9]|[.,:/][0-9]|[%°]|\s(?:of|[a-z]{3,}s)\b)"  # order 5000 units
 _CODE = rf"([A-Z]{{0,3}}-?)([0-9]{{3,12}}){_NOT_COUNTED}"
 _NOT_A_YEAR = r"(?!(?:1[5-9]|20)[0-9]{2}\b)"
@@ -56,7 +58,7 @@ _NOT_A_YEAR = r"(?!(?:1[5-9]|20)[0-9]{2}\b)"
 
 def _code(words: str, letters: str, number: str) -> str:
     """Code digit by digit; 404 too, but 200 is two hundred, and order 5000 five thousand."""
-    is_round = number[0] != "0" and (len(number) == 3 and number.endswith("00") or number.endswith("000"))
+    is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
     words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
     return " ".join(filter(None, (words, letters, cardinal(number) if is_round else digits(number))))
 
@@ -68,33 +70,43 @@ def _flight(words: str, airline: str | None, number: str) -> str:
 
 def _pairs(number: str) -> str:
     """Four digits in pairs, ten ninety-nine; three as seven forty-seven."""
-    return f"{cardinal(number[:-2])} {two_digits(number[-2:])}" if number[-2:] != "00" else f"{cardinal(number[:-2])} hundred"
+    return (
+        f"{cardinal(number[:-2])} {two_digits(number[-2:])}"
+        if number[-2:] != "00"
+        else f"{cardinal(number[:-2])} hundred"
+    )
 
-
-_PARTS = ('~section ', '~chapter ', '~page ', '~problem ', '~exercise ', '~question ', '~article ', '~part ', '~lesson ', '~rule ')
 
 _CODES: list[Rule] = [
     # OTP 482913, PIN: 0042, the code is 7391
-    ("Aa", rf"\b((?:{_SECRETS})(?:{_NUMBER_SIGN}|\s)){_CODE}", _code),
+    ("n", rf"\b((?:{_SECRETS})(?:{_NUMBER_SIGN}|\s)){_CODE}", _code),
     # order 48213, invoice no. 20391, account #1234
-    ("Aa", rf"\b((?:{_NUMBERED}){_NUMBER_SIGN}){_CODE}", _code),
-    ("Aa", rf"\b((?:{_NUMBERED})\s)(?=[A-Z]{{0,3}}-?[0-9]{{4}}){_NOT_A_YEAR}{_CODE}", _code),
+    ("n", rf"\b((?:{_NUMBERED}){_NUMBER_SIGN}){_CODE}", _code),
+    ("n", rf"\b((?:{_NUMBERED})\s)(?=[A-Z]{{0,3}}-?[0-9]{{4}}){_NOT_A_YEAR}{_CODE}", _code),
     # card ending 8876, account ending in 0192, but not the year ending 2019
     (
-        "Aa",
+        "n",
         r"\b((?:[Cc]ard|[Aa]ccount|[Aa]cct|[Nn]umber|[Pp]hone|Visa|Mastercard|MasterCard|Amex|IBAN)"
         r"(?:\snumber)?(?:\s(?:is|that))?\s(?:ending|ends)\s(?:in\s|with\s)?)()([0-9]{3,6})\b",
         _code,
     ),
-    ("a", rf"\b((?:ending|ends)\s(?:in\s|with\s)?)(){_NOT_A_YEAR}([0-9]{{4}})\b(?![.,:/][0-9])", _code),
+    ("n", rf"\b((?:ending|ends)\s(?:in\s|with\s)?)(){_NOT_A_YEAR}([0-9]{{4}})\b(?![.,:/][0-9])", _code),
     # flight 1549, Flight UA 245, flight BA2490
-    ("Aa", r"\b([Ff]lights?(?:\s(?:number|no\.))?)\s([A-Z]{2}(?=\s?[0-9]))?\s?([0-9]{1,4})\b(?![.,:/][0-9]|\s[a-z]{4,}s\b)", _flight),
+    (
+        "n",
+        r"\b([Ff]lights?(?:\s(?:number|no\.))?)\s([A-Z]{2}(?=\s?[0-9]))?\s?([0-9]{1,4})\b(?![.,:/][0-9]|\s[a-z]{4,}s\b)",
+        _flight,
+    ),
     # 0x1F, #FF8800
     ("0", r"0[xX]([0-9A-Fa-f]{1,16})\b", lambda number: f"zero X {_hexadecimal(number)}"),
     ("-", r"#(?=[0-9A-Fa-f]{0,5}[0-9])([0-9A-Fa-f]{6})\b(?<!#[0-9]{6})", lambda number: f"hash {_hexadecimal(number)}"),
     # two 1099s, Form 1040
     ("0", r"(10(?:40|95|98|99))['’]?s\b", lambda number: f"{_pairs(number)}s"),
-    ("0", rf"{behind('~form ', '~a ', '~IRS ')}(10(?:40|95|98|99))\b(?![.,:/][0-9])(?=-?[A-Z]|\s(?:form|tax)|[^\w-]|\Z)", _pairs),
+    (
+        "0",
+        rf"(?=10){behind('form|a|IRS')}(10(?:40|95|98|99))\b(?![.,:/][0-9])(?=-?[A-Z]|\s(?:form|tax)|[^\w-]|\Z)",
+        _pairs,
+    ),
     ("0", r"(10(?:40|95|98|99))(?=-[A-Z])", _pairs),
     # Boeing 747-400, A320-200: no ranges
     ("0", r"(7[0-8]7)-([0-9]{1,3})\b(?!-)", lambda kind, variant: f"{_pairs(kind)} {_variant(variant)}"),
@@ -102,13 +114,13 @@ _CODES: list[Rule] = [
     # version 3-2
     (
         "0",
-        rf"{behind('~version ', '~model ', '~figure ', '~table ', '~exhibit ', '~fig. ', '~apartment ', '~unit ', '~apt ', '~apt. ')}"
+        rf"(?=[0-9]{{1,4}}-){behind('version|model|figure|fig.|table|exhibit|apartment|apt|apt.|unit')}"
         r"([0-9]{1,4})-([0-9]{1,4})\b(?!-)",
         lambda first, last: f"{cardinal(first)} dash {cardinal(last)}",
     ),
     (
         "0",
-        rf"{behind(*_PARTS)}([0-9]{{1,4}})-([0-9]{{1,4}})\b(?!-)",
+        rf"(?=[0-9]{{1,4}}-){behind('section|chapter|page|problem|exercise|question|article|part|lesson|rule')}([0-9]{{1,4}})-([0-9]{{1,4}})\b(?!-)",
         lambda first, last: f"{cardinal(first)} {'dash' if int(first) > int(last) else 'to'} {cardinal(last)}",
     ),
 ]
@@ -127,7 +139,9 @@ def _telephone(number: str, extension: str | None = None) -> str:
     plus = "plus " if number.startswith("+") else ""
     if extension is None:
         return plus + groups_of_digits(number)
-    return f"{plus}{groups_of_digits(number)} extension {cardinal(extension) if len(extension) < 3 else digits(extension)}"
+    return (
+        f"{plus}{groups_of_digits(number)} extension {cardinal(extension) if len(extension) < 3 else digits(extension)}"
+    )
 
 
 _EXTENSION = r"(?:,?\s?(?:x|[Ee]xt\.?)\s?([0-9]{1,6})\b)?"
@@ -158,7 +172,7 @@ _GROUPS: list[Rule] = [
     # 555-1234
     ("0", r"([2-9][0-9]{2})-([0-9]{4})(?![0-9-]|[.,][0-9])", _seven_digits),
     # call 911
-    ("0", rf"{behind('~call ', '~dial ', 'called ', 'calling ')}(911)\b", digits),
+    ("0", rf"(?=911){behind('call|dial|*called|*calling')}(911)\b", digits),
     # 978-0-306-40615-7, 9-1-1
     ("0", r"([0-9]{1,7}(?:[-–][0-9]{1,7}){2,6})(?![0-9-])", _number_with_dashes),
     # 1.2.3, 192.168.0.1
@@ -212,7 +226,7 @@ def _american(number: str, sign: str | None = "") -> str:
 
 _FOREIGN: list[Rule] = [
     # €5,50, € 1.234,50, €1.500, 1.000.000 €, 27,50 €
-    ("-A", rf"{_SIGN}\s?({_WITH_COMMA}|{_WITH_POINTS}){_NO_DIGIT}", lambda sign, amount: sign + _american(amount)),
+    ("-n", rf"{_SIGN}\s?({_WITH_COMMA}|{_WITH_POINTS}){_NO_DIGIT}", lambda sign, amount: sign + _american(amount)),
     ("-", rf"€\s?([0-9]{{1,3}}\.[0-9]{{3}}){_NO_DIGIT}", lambda amount: f"€{_american(amount)}"),
     ("0", rf"{_START}({_WITH_COMMA}|{_WITH_POINTS})({_MONEY_BEHIND})", _american),
     # 1.234,56; 0,5; 3,5 %
@@ -224,7 +238,7 @@ _FOREIGN: list[Rule] = [
     ("0", rf"{_START}([0-9]{{1,4}},[0-9]{{1,2}}){_NO_DIGIT}({_UNIT_BEHIND})", _american),
     # 1,00,000
     (
-        "0-A",
+        "0-n",
         rf"(?:{_SIGN}\s?|)([0-9]{{1,2}}(?:,[0-9]{{2}})+,[0-9]{{3}}){_NO_DIGIT}",
         lambda sign, amount: (sign or "") + _american(amount.replace(",", "")),
     ),
@@ -282,16 +296,16 @@ def _in_currency(code: str, number: str, scale: str | None, short: str | None) -
 _MONEY: list[Rule] = [
     # $5, £0.50, US$20, $2.5 million, $5M, $10-20, a $5 bill, Rs. 500
     (
-        "Aa-",
+        "n-",
         rf"{AFTER_ARTICLE}{_SIGN}\s?({NUMBER})(?:[kKMB]?{DASH}{_ANY_SIGN}?({NUMBER})(?!%))?{_SCALE}?{BEFORE_NOUN}",
         _money,
     ),
     # $-5
-    ("A-", rf"{_SIGN}[-−]({NUMBER})", lambda sign, amount: f"minus {_money(None, sign, amount)}"),
+    ("n-", rf"{_SIGN}[-−]({NUMBER})", lambda sign, amount: f"minus {_money(None, sign, amount)}"),
     # 20€
     ("0-", rf"({NUMBER})\s?({_ANY_SIGN})(?!\s?\.?[0-9])", lambda amount, sign: _money(None, sign, amount)),
     # USD 500, EUR 2.5m
-    ("A", rf"\b({any_of(CODES)})\s?({NUMBER}){_SCALE}?(?![\w%])", _in_currency),
+    ("n", rf"\b({any_of(CODES)})\s?({NUMBER}){_SCALE}?(?![\w%])", _in_currency),
 ]
 
 QUANTITIES = [*_FOREIGN, *_CODES, *_GROUPS, *_MONEY]

@@ -37,8 +37,12 @@ _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become br
 # If several rules match at a place, the first one applies.
 _RULES: list[Rule] = [("-", rf"({_BRACED})", str), *ADDRESSES, *NUMERALS, *DATES, *QUANTITIES, *WORDS, *NUMBERS]
 
-# Guards for the place where a rule may begin, by its letter.
+# Guards for the place where a rule may begin, by its letter; they spare most words most rules.
 _BEGINNINGS = {
+    "@": r"(?<![\w@])(?=[\w+-]{1,80}[.@:/][\w/])",
+    "r": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\.|(?:\s[A-Z][A-Za-z.]+){1,4})?,?\s[IVXLCivxlc]+(?![A-Za-z0-9]))",
+    "n": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\s[A-Za-z]{2,7}\.?){0,3}[.:,\s#$-]{1,4}[A-Z]{0,3}-?[0-9])",
+    ".": r"(?<![^\W\d_])(?=[A-Za-z]{1,9}(?:\.|\sal\.))",
     "0": "(?=[0-9])",
     "A": r"(?<![^\W\d_])(?=[A-Z])",
     "a": r"(?<![^\W\d_])(?=[^\W\d_A-Z])",
@@ -48,16 +52,29 @@ _BEGINNINGS = {
 
 
 class _Reader(NamedTuple):
-    """All rules in one pattern with a named group each; `rules` maps the name to a function and its group numbers."""
+    """All rules in one pattern, with an empty named group at the end of each; `rules` maps the name to the rule.
+
+    The groups of the rules themselves are not in it: opening a group takes time in proportion to the number of groups before it.
+    """
 
     pattern: re.Pattern[str]
-    rules: dict[str, tuple[Callable[..., str], range]]
+    rules: dict[str, tuple[str, Callable[..., str]]]
 
     def replacement(self, match: re.Match[str]) -> str:
         """Spoken words for a match."""
-        assert match.lastgroup is not None  # the last group to close encloses a whole rule
-        to_words, groups = self.rules[match.lastgroup]
-        return to_words(*map(match.group, groups))
+        assert match.lastgroup is not None
+        pattern, to_words = self.rules[match.lastgroup]
+        own = _compile(pattern).match(match.string, match.start())
+        assert own is not None
+        return to_words(*own.groups())
+
+
+_compile = cache(re.compile)
+_GROUPS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
+
+
+def _without_groups(pattern: str) -> str:
+    return _GROUPS.sub(lambda part: "(?:" if part[0] == "(" else part[0], pattern)
 
 
 class _Segment(NamedTuple):
@@ -135,21 +152,15 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
 @cache
 def _reader(is_all_caps: bool) -> _Reader:
     """Compile the rules at their first use, which takes a moment; training does not need them."""
-    rules = [*_RULES, *([] if is_all_caps else INITIALISMS), *SIGNS]
-    functions: dict[str, Callable[..., str]] = {}
-    kinds = []
-    for beginning, guard in _BEGINNINGS.items():
-        patterns = []
-        for beginnings, pattern, to_words in rules:
-            if beginning in beginnings:
-                name = f"rule{len(functions)}"
-                functions[name] = to_words
-                patterns.append(f"(?P<{name}>{pattern})")
-        kinds.append(f"{guard}(?:{'|'.join(patterns)})")
-    every = re.compile("|".join(kinds))
-    firsts = [*every.groupindex.values(), every.groups + 1]
-    own = {name: range(first + 1, after) for name, first, after in zip(functions, firsts, firsts[1:])}
-    return _Reader(every, {name: (to_words, own[name]) for name, to_words in functions.items()})
+    rules: dict[str, tuple[str, Callable[..., str]]] = {}
+    kinds: dict[str, list[str]] = {beginning: [] for beginning in _BEGINNINGS}
+    for beginnings, pattern, to_words in [*_RULES, *([] if is_all_caps else INITIALISMS), *SIGNS]:
+        for beginning in beginnings:
+            name = f"rule{len(rules)}"
+            rules[name] = pattern, to_words
+            kinds[beginning].append(f"(?:{_without_groups(pattern)})(?P<{name}>)")
+    guarded = (f"{guard}(?:{'|'.join(kinds[beginning])})" for beginning, guard in _BEGINNINGS.items())
+    return _Reader(re.compile("|".join(guarded)), rules)
 
 
 def _is_all_caps(text: str) -> bool:

@@ -1,6 +1,7 @@
-"""Tables of reader.py: units, abbreviations, places, initials and rulers, and helpers that build patterns."""
+"""Tables of reader.py: units, abbreviations, places, initials and rulers, books and endings of addresses."""
 
 from __future__ import annotations
+
 
 def _list(words: str) -> tuple[str, ...]:
     return tuple(words.split())
@@ -12,38 +13,32 @@ def _table(entries: str) -> dict[str, str]:
     return {name.replace("_", " "): reading for name, reading in entries_and_readings}
 
 
-def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
-    """Add each entry as it is written at the start of a sentence."""
-    return {name[0].upper() + name[1:]: full[0].upper() + full[1:] for name, full in table.items()} | table
-
-
 # Singular names; the plural follows a slash where it is irregular.
 _UNITS = _table("""
-ha hectare, Å angstrom, nmi nautical mile, fl_oz fluid ounce, fl._oz fluid ounce, cc cubic centimeter, cl centiliter, dl deciliter
-µl microliter, µL microliter, kgs kilogram, ns nanosecond, µs microsecond, mol mole, mmol millimole, µmol micromole
-mbps megabit per second/megabits per second, bps bit per second/bits per second, kbit kilobit, Mbit megabit, Gbit gigabit
-Mb megabit, Gb gigabit, kb kilobit, KiB kibibyte, MiB mebibyte, GiB gibibyte, TiB tebibyte
+ha hectare, Å angstrom, nmi nautical mile, fl_oz fluid ounce, fl._oz fluid ounce, cc cubic centimeter, cl centiliter
+dl deciliter, µl microliter, µL microliter, kgs kilogram, ns nanosecond, µs microsecond, mol mole, mmol millimole
+µmol micromole, mbps megabit per second/megabits per second, bps bit per second/bits per second, kbit kilobit, Mbit megabit
+Gbit gigabit, Mb megabit, Gb gigabit, kb kilobit, KiB kibibyte, MiB mebibyte, GiB gibibyte, TiB tebibyte
 mmHg millimeter of mercury/millimeters of mercury, Pa pascal, MPa megapascal, GPa gigapascal, mbar millibar, atm atmosphere
-Ω ohm, kΩ kilohm, MΩ megohm, mΩ milliohm, µF microfarad, nF nanofarad, pF picofarad, mH millihenry/millihenries
-Ah amp hour, Wh watt hour, µA microamp, µV microvolt, mW milliwatt, µW microwatt, GWh gigawatt hour, TWh terawatt hour
-eV electronvolt, keV kiloelectronvolt, MeV megaelectronvolt, TeV teraelectronvolt, GeV gigaelectronvolt, lm lumen, Nm newton meter, kN kilonewton
+Ω ohm, kΩ kilohm, MΩ megohm, mΩ milliohm, µF microfarad, nF nanofarad, pF picofarad, mH millihenry/millihenries, Ah amp hour
+Wh watt hour, µA microamp, µV microvolt, mW milliwatt, µW microwatt, GWh gigawatt hour, TWh terawatt hour, eV electronvolt
+keV kiloelectronvolt, MeV megaelectronvolt, TeV teraelectronvolt, GeV gigaelectronvolt, lm lumen, Nm newton meter, kN kilonewton
 km kilometer, m meter, cm centimeter, mm millimeter, nm nanometer, µm micrometer, mi mile, yd yard, yds yard, ft foot/feet
-kg kilogram, g gram, mg milligram, µg microgram, mcg microgram, lb pound, lbs pound, oz ounce, in inch/inches
-l liter, L liter, ml milliliter, mL milliliter, dL deciliter, gal gallon, qt quart, tsp teaspoon, tbsp tablespoon
-h hour, hr hour, hrs hour, min minute, mins minute, s second, sec second, secs second, ms millisecond
-wk week, wks week, mo month, mos month, yr year, yrs year
-mph mile per hour/miles per hour, kph kilometer per hour/kilometers per hour, mpg mile per gallon/miles per gallon
+kg kilogram, g gram, mg milligram, µg microgram, mcg microgram, lb pound, lbs pound, oz ounce, in inch/inches, l liter, L liter
+ml milliliter, mL milliliter, dL deciliter, gal gallon, qt quart, tsp teaspoon, tbsp tablespoon, h hour, hr hour, hrs hour
+min minute, mins minute, s second, sec second, secs second, ms millisecond, wk week, wks week, mo month, mos month, yr year
+yrs year, mph mile per hour/miles per hour, kph kilometer per hour/kilometers per hour, mpg mile per gallon/miles per gallon
 rpm revolution per minute/revolutions per minute, bpm beat per minute/beats per minute, fps frame per second/frames per second
 psi pound per square inch/pounds per square inch, dpi dot per inch/dots per inch, ppm part per million/parts per million
 kbps kilobit per second/kilobits per second, Mbps megabit per second/megabits per second
 Gbps gigabit per second/gigabits per second, kB kilobyte, KB kilobyte, MB megabyte, GB gigabyte, TB terabyte, PB petabyte
-Hz hertz/hertz, kHz kilohertz/kilohertz, MHz megahertz/megahertz, GHz gigahertz/gigahertz, dB decibel, px pixel
-W watt, kW kilowatt, MW megawatt, GW gigawatt, kWh kilowatt hour, MWh megawatt hour, hp horsepower/horsepower
-V volt, kV kilovolt, mV millivolt, mA milliamp, mAh milliamp hour, cal calorie, kcal kilocalorie, kJ kilojoule
-kPa kilopascal, hPa hectopascal, ° degree, °C degree Celsius/degrees Celsius, °F degree Fahrenheit/degrees Fahrenheit
-°N degree north/degrees north, °S degree south/degrees south, °E degree east/degrees east, °W degree west/degrees west
-% percent/percent, ‰ per thousand/per thousand, ¢ cent, ′ foot/feet, ″ inch/inches
-MPH mile per hour/miles per hour, KM kilometer, CM centimeter, KG kilogram, LB pound, LBS pound, FT foot/feet, OZ ounce
+Hz hertz/hertz, kHz kilohertz/kilohertz, MHz megahertz/megahertz, GHz gigahertz/gigahertz, dB decibel, px pixel, W watt
+kW kilowatt, MW megawatt, GW gigawatt, kWh kilowatt hour, MWh megawatt hour, hp horsepower/horsepower, V volt, kV kilovolt
+mV millivolt, mA milliamp, mAh milliamp hour, cal calorie, kcal kilocalorie, kJ kilojoule, kPa kilopascal, hPa hectopascal
+° degree, °C degree Celsius/degrees Celsius, °F degree Fahrenheit/degrees Fahrenheit, °N degree north/degrees north
+°S degree south/degrees south, °E degree east/degrees east, °W degree west/degrees west, % percent/percent
+‰ per thousand/per thousand, ¢ cent, ′ foot/feet, ″ inch/inches, MPH mile per hour/miles per hour, KM kilometer, CM centimeter
+KG kilogram, LB pound, LBS pound, FT foot/feet, OZ ounce
 """)
 # Units that are also words: "s" needs a space before it, "W" no street behind it, "in" a point or a direction.
 WORDS_AND_UNITS = frozenset({"s", "W", "in"})
@@ -74,13 +69,14 @@ UNITS = {
 }
 
 # Every abbreviation once, with the places where it is read in full:
-#   T before a name, with a point (the cleaner handles Mr., Dr., Gen. and others as in the training data); t there without a point too
+#   T before a name, with a point (the cleaner handles Mr., Dr., Gen. and others as in the training data); t without one too
 #   N before a number, with a point; n there without a point too; Y before a year
 #   L anywhere, with a point, and never at the end of a sentence; A anywhere, with a point, perhaps at the end; C likewise in names
 #   S behind the name of a street; s there where another street or a place may follow without a comma
 _SHORT_FORMS = """
 Mr Mister t; Mrs Misess t; Ms Miz Tt; Dr Doctor t; St Saint t; Mt Mount Tt; Messrs Messers T; Prof Professor TC; Gov Governor TC
-Sen Senator TC; Rep Representative T; Pres President T; Adm Admiral T; Cmdr Commander T; Cpl Corporal T; Pvt Private T; Fr Father T
+Sen Senator TC; Rep Representative T; Pres President T; Adm Admiral T
+Cmdr Commander T; Cpl Corporal T; Pvt Private T; Fr Father T
 Amb Ambassador T; Atty Attorney T; Det Detective T; Supt Superintendent T; Asst Assistant T
 no number N; nos numbers Nn; p page N; pp pages Nn; pg page Nn; pgs pages Nn; vol volume Nn; vols volumes Nn; ch chapter Nn
 op opus N; fig figure Nn; figs figures Nn; sec section N; art article N; ext extension Nn; eq equation Nn; apt apartment Nn
@@ -92,7 +88,8 @@ etc et cetera AC; et_al et al A; dept department AC; govt government AC; misc mi
 tel telephone AC; bldg building AC; univ university AC; max maximum A
 Inc Incorporated C; Corp Corporation C; Co Company C; Ltd Limited C; Bros Brothers C; Intl International C; Jr Junior C
 Sr Senior C; Esq Esquire C; Mts Mountains C
-St Street S; Dr Drive S; Ct Court S; Pl Place S; Sq Square S; Ter Terrace S; Cir Circle S; Plz Plaza S; Trl Trail S; Cres Crescent S
+St Street S; Dr Drive S; Ct Court S; Pl Place S; Sq Square S
+Ter Terrace S; Cir Circle S; Plz Plaza S; Trl Trail S; Cres Crescent S
 Ave Avenue SsC; Rd Road SsC; Blvd Boulevard SsC; Ln Lane SC; hwy highway SsAC; Pkwy Parkway SsC; Expy Expressway SsC
 Fwy Freeway SsC; Tpke Turnpike SsC
 """
@@ -155,10 +152,10 @@ monthly daily active more new registered paying years lives soldiers troops men 
 """)
 # Nouns behind a fraction, which measure: 3/5 cup.
 MEASURES = _list("""
-cup cups teaspoon teaspoons tablespoon tablespoons tsp tbsp ounce ounces oz pound pounds lb lbs gram grams g kg kilo kilos pint pints
-quart quarts gallon gallons liter liters litre litres ml inch inches in foot feet ft yard yards mile miles mi meter meters metre metres
-km cm mm acre acres hour hours hr minute minutes min second seconds day days week weeks month months year years degree degrees percent
-ton tons share shares dozen point points size pay price turn turns majority
+cup cups teaspoon teaspoons tablespoon tablespoons tsp tbsp ounce ounces oz pound pounds lb lbs gram grams g kg kilo kilos pint
+pints quart quarts gallon gallons liter liters litre litres ml inch inches in foot feet ft yard yards mile miles mi meter meters
+metre metres km cm mm acre acres hour hours hr minute minutes min second seconds day days week weeks month months year years
+degree degrees percent ton tons share shares dozen point points size pay price turn turns majority
 """)
 # Nouns behind a pair of numbers with a slash that counts, and nouns before one: 37/100 files, step 3/5.
 COUNTED = _list("""
@@ -169,9 +166,10 @@ checks nodes jobs workers builds packages modules tickets spots places slots tea
 children kids adults companies attempts tries goals wins
 """)
 COUNTING = _list("""
-step page part slide chapter question task item round level lesson episode test image photo file batch epoch phase attempt score scored
-scores rated rating progress chunk line row lap game match section problem exercise module video track volume issue iteration
-downloading loading processing uploading installing copying building compiling battery health sheet card stage message tweet day week unit frame
+step page part slide chapter question task item round level lesson episode test image photo file batch epoch phase attempt score
+scored scores rated rating progress chunk line row lap game match section problem exercise module video track volume issue
+iteration downloading loading processing uploading installing copying building compiling battery health sheet card stage message
+tweet day week unit frame
 """)
 # The older abbreviations of states, with a point behind a town and a comma.
 OLD_STATES = _table("""
@@ -199,33 +197,34 @@ NOT_STREET_NAMES = _list("Hello Hi Hey Thanks Dear Oh Well Ask Call See Visit")
 # that are no word, nor those that nobody can pronounce, such as OECD.
 SPELLED_WORDS = frozenset(
     _list("""
-AARP ABC AC ACL ACLU AD ADA ADE AFL AI AIG ALS AM AMA AMC AMD APA API APR ARM ASAP ATM ATP BA BIOS BMI CAD CAT CEO CFO CIA CIO COO
-COPD CPA CPI CPU CTO DIY DNA DOA DOB DOE DOJ DUI ECG ECU EDT EEG EKG EPA ER ESL ESP ESPN EST ETA EU EULA EV FAA FAQ FBI FDA FIFO FYI GDP GOP
-GPA GPU HBO HIV IATSE IBM ICU ID IEEE IMF IMAP IMDB IMHO IOU IP IPA IPO IQ IRA IRL IRS ISBN ISO ISP ITV IUD IVF IAEA IDE AFAIK
-JFK KIA LA LAPD LAX LED LSAT MBA MIA MIT MRI NAACP NBA NCAA NIH NSA NYU OCD OEM OJ PA PDA PE PHEV POV POW PR PTA RFID RIP RNA ROI
-RPI RSVP SEC SEO SMS SOS SUV SUSE TIA UAE UAW UCL UCLA UFC UFO UI UK UN UPC UPS URI URL US USA USAF USB USC USPS USSR USDA UTC
-UTF UV UX VAT VIP VOA VOIP YMCA YWCA WWE AFC AFAM APAC ASEAN EBITDA
+AARP ABC AC ACL ACLU AD ADA AFL AI AIG ALS AM AMA AMC AMD APA API APR ASAP ATM ATP BA BIOS BMI CAD CEO CFO CIA CIO COO COPD CPA
+CPI CPU CTO DIY DNA DOA DOB DOE DOJ DUI ECG ECU EDT EEG EKG EPA ER ESL ESP ESPN EST ETA EU EULA EV FAA FAQ FBI FDA FYI GDP GOP
+GPA GPU HBO HIV IBM ICU ID IEEE IMF IMAP IMDB IMHO IOU IP IPA IPO IQ IRA IRL IRS ISBN ISO ISP ITV IUD IVF IAEA IDE AFAIK JFK KIA
+LA LAPD LAX LED LSAT MBA MIA MIT MRI NAACP NBA NCAA NIH NSA NYU OCD OEM OJ PA PDA PE PHEV POV POW PR PTA RFID RIP RNA ROI RPI
+RSVP SEC SEO SMS SOS SUV TIA UAE UAW UCL UCLA UFC UFO UI UK UN UPC UPS URI URL US USA USAF USB USC USPS USSR USDA UTC UTF UV UX
+VAT VIP VOA YMCA YWCA WWE AFC AFAM
 """)
-) - {"ASEAN", "APAC", "EBITDA", "VOIP", "IATSE", "SUSE", "FIFO", "ADE", "CAT", "ARM"}
+)
 # Words and names of two and three letters, which capitals only stress; others of this length are spelled.
 SHORT_WORDS = frozenset(
     _list("""
 AH AM AN AS AT AW AX AY BE BY DO EH EM EX GO HA HE HI HO IF IN IS IT LO MA ME MY NO OF OH ON OR OW OX PI SO TO UH UM UP WE YA YE
-YO ACE ACT ADD AGE AGO AHA AID AIM AIR ALE ALL AND ANT ANY APE APP APT ARC ARE ARK ARM ART ASH ASK ATE AWE AXE BAD BAG BAN BAR BAT BAY BED
-BEE BEG BET BID BIG BIN BIT BOB BOO BOW BOX BOY BUD BUG BUN BUS BUT BUY BYE CAB CAN CAP CAR CAT COD COP COW COY CRY CUB CUE CUP
-CUT DAB DAD DAM DAN DAY DEN DEW DID DIE DIG DIM DIN DIP DOC DOE DOG DON DOS DOT DRY DUB DUE DUG DUO DYE EAR EAT EEL EGG EGO ELF ELK
-ELM END ERA EVE EYE FAB FAD FAN FAR FAT FAX FED FEE FEW FIG FIN FIT FIX FLU FLY FOE FOG FOR FOX FUN FUR GAG GAP GAS GAY GEL GEM
-GET GIF GIG GIN GOD GOT GUM GUN GUT GUY GYM HAD HAM HAS HAT HAY HEM HEN HER HEY HID HIM HIP HIS HIT HOG HOP HOT HOW HUB HUD HUG HUH HUM
-HUT ICE ICY ILL INK INN ION ITS IVY JAB JAM JAN JAR JAW JAY JET JIM JOB JOE JOG JOY JUG KAY KEN KEY KID KIM KIN KIT LAB LAD LAN LAP LAW LAY LEE LEG
-LEO LET LID LIE LIP LIT LOG LOL LOT LOU LOW MAC MAD MAN MAP MAR MAT MAX MAY MEN MET MIX MOB MOM MOP MUD MUG MUM NAG NAH NAN NAP NAY NET NEW NIL NIT NOD
-NOR NOT NOW NUN NUT OAK OAR OAT ODD OFF OIL OLD ONE OUR OUT OWE OWL OWN PAD PAL PAN PAT PAW PAY PEA PEG PEN PER PET PIE PIG PIN PIT PLY
-POD POP POT PRO PUB PUT RAG RAM RAN RAP RAT RAW RAY RED RIB RID RIG RIM ROB ROD ROM RON ROT ROW ROY RUB RUG RUM RUN RYE SAD SAM SAP SAT SAW
-SAY SEA SEE SET SEW SEX SHE SHY SIM SIN SIP SIR SIS SIT SIX SKI SKY SLY SOB SON SOY SPA SPY SUE SUM SUN TAB TAG TAN TAP TAR TAX TEA TED TEN THE
-THY TIE TIM TIN TIP TOE TOM TON TOO TOP TOW TOY TRY TUB TUG TWO UGH URN USE VAN VET VIA VOW WAN WAR WAS WAX WAY WEB WED WEE WET WHO WHY WIG WIN WIT
-WOE WON WOO WOW YAK YAM YAP YAY YEA YEN YEP YES YET YOU YUM ZAP ZEN ZIP ZOO SAN LEI BEN ANN AMY LIZ DEB DEE GUS HAL HUE IAN IKE IRA KAI LES MEG MIA NED PAM PEG RAE REX ROZ SAL SID TAJ TEX UNO VIC WES ZOE
-CEO
+YO ACE ACT ADD AGE AGO AHA AID AIM AIR ALE ALL AND ANT ANY APE APP APT ARC ARE ARK ARM ART ASH ASK ATE AWE AXE BAD BAG BAN BAR
+BAT BAY BED BEE BEG BET BID BIG BIN BIT BOB BOO BOW BOX BOY BUD BUG BUN BUS BUT BUY BYE CAB CAN CAP CAR CAT COD COP COW COY CRY
+CUB CUE CUP CUT DAB DAD DAM DAN DAY DEN DEW DID DIE DIG DIM DIN DIP DOC DOG DON DOS DOT DRY DUB DUE DUG DUO DYE EAR EAT EEL EGG
+EGO ELF ELK ELM END ERA EVE EYE FAB FAD FAN FAR FAT FAX FED FEE FEW FIG FIN FIT FIX FLU FLY FOE FOG FOR FOX FUN FUR GAG GAP GAS
+GAY GEL GEM GET GIF GIG GIN GOD GOT GUM GUN GUT GUY GYM HAD HAM HAS HAT HAY HEM HEN HER HEY HID HIM HIP HIS HIT HOG HOP HOT HOW
+HUB HUG HUH HUM HUT ICE ICY ILL INK INN ION ITS IVY JAB JAM JAN JAR JAW JAY JET JIM JOB JOE JOG JOY JUG KAY KEN KEY KID KIM KIN
+KIT LAB LAD LAN LAP LAW LAY LEE LEG LEO LET LID LIE LIP LIT LOG LOL LOT LOU LOW MAC MAD MAN MAP MAR MAT MAX MAY MEN MET MIX MOB
+MOM MOP MUD MUG MUM NAG NAH NAN NAP NAY NET NEW NIL NIT NOD NOR NOT NOW NUN NUT OAK OAR OAT ODD OFF OIL OLD ONE OUR OUT OWE OWL
+OWN PAD PAL PAN PAT PAW PAY PEA PEG PEN PER PET PIE PIG PIN PIT PLY POD POP POT PRO PUB PUT RAG RAM RAN RAP RAT RAW RAY RED RIB
+RID RIG RIM ROB ROD ROM RON ROT ROW ROY RUB RUG RUM RUN RYE SAD SAM SAP SAT SAW SAY SEA SEE SET SEW SEX SHE SHY SIM SIN SIP SIR
+SIS SIT SIX SKI SKY SLY SOB SON SOY SPA SPY SUE SUM SUN TAB TAG TAN TAP TAR TAX TEA TED TEN THE THY TIE TIM TIN TIP TOE TOM TON
+TOO TOP TOW TOY TRY TUB TUG TWO UGH URN USE VAN VET VIA VOW WAN WAR WAS WAX WAY WEB WED WEE WET WHO WHY WIG WIN WIT WOE WON WOO
+WOW YAK YAM YAP YAY YEA YEN YEP YES YET YOU YUM ZAP ZEN ZIP ZOO SAN LEI BEN ANN AMY LIZ DEB DEE GUS HAL HUE IAN IKE KAI LES MEG
+NED PAM RAE REX ROZ SAL SID TAJ TEX UNO VIC WES ZOE
 """)
-) - {"CEO", "IRA", "MIA", "DOE", "HUD"}
+)
 # Spelled elsewhere, these are words beside others in capitals: GIVE US A BREAK.
 ALSO_WORDS = frozenset(_list("US AM AD ID LA PA OR IT WHO LED SEC"))
 # A single letter after these is no initial: Vitamin C, Plan B.
@@ -233,43 +232,48 @@ BEFORE_LETTERS = _list("itamin lan rade art ection roup lass ype oint titis")
 
 # Names before the number of a king, an emperor, a sultan, a pope or a patriarch.
 RULERS = _list("""
-Abbas Abdulaziz Abdullah Adrian Afonso Agapetus Agathon Ahmed Ahmose Alaric Albert Alexander Alexios Alexius Alexis Alfonso Alfred Amadeus
-Amalric Amenemhat Amenhotep Anastasius Andrew Andronikos Antigonus Antiochus Ardashir Artaxerxes Ashurnasirpal Athanasius Augustus
-Baldwin Bartholomew Basil Bayezid Beatrix Benedict Berengar Bernard Bohemond Boleslaw Boniface Boris Callixtus Canute Carl Carlos Carol
-Casimir Catherine Celestine Charles Childebert Childeric Chilperic Chlothar Christian Christopher Clement Cleopatra Clovis Cnut Conrad
-Constans Constantine Constantius Cosimo Cyril Cyrus Damasus Darius David Demetrius Dmitry Donald Duncan Edgar Edmund Edward Edwy Elizabeth Emmanuel
-Eric Erik Ernest Ethelred Eugene Eugenius Faisal Farouk Felipe Felix Feodor Ferdinand Francis Franz Frederick Frederik Fuad Fulk Fyodor Gelasius
-Geoffrey George Godfrey Gregory Guido Gustav Gustavus Haakon Hadrian Hakon Harald Harold Hassan Hattusili Henri Henry Honorius Hugh Humbert Hussein
-Ibrahim Innocent Isaac Isabella Ivan Jahangir James Jayavarman Jerome Jigme John Joseph Juan Julius Justin Justinian Kamehameha Karl Kenneth Khosrow
-Ladislaus Leo Leopold Llywelyn Lothair Louis Lucius Ludwig Magnus Mahmud Mahmoud Malcolm Manuel Marcellus Margaret Margrethe Maria Martin Mary
-Matthias Maurice Maximilian Mehmed Menelik Mentuhotep Mesrop Michael Miguel Mithridates Mohammed Moctezuma Montezuma Muhammad Murad Mursili
-Mustafa Napoleon Nebuchadnezzar Nerses Nicholas Norodom Olaf Olav Orhan Oscar Osman Oswald Otto Ottokar Parthamasiris Paschal Paul Pedro Pelagius Pepin Peter
-Petronius Philip Philippe Philippa Phraates Pius Pomare Psamtik Ptolemy Rainier Rama Ramesses Ramiro Ramses Raymond Richard Robert Roderick Roger
-Romanos Rudolf Rupert Sancho Sargon Sebastian Seleucus Selassie Selim Sergius Seti Shalmaneser Shapur Sigismund Silvester Simeon Sixtus Sobekhotep Stanislaus
-Stephen Suleiman Sverre Sviatoslav Sylvester Symmachus Tancred Tarquin Tewodros Theobald Theoderic Theodora Theodore Theodoric Theodosius Thutmose Tiberius Tigranes
-Tupac Tutankhamun Umberto Urban Valdemar Valentinian Vasily Victor Victoria Vigilius Visconti Vladimir Vladislaus Vologases Vytautas Waldemar Wenceslaus
-Wilhelm Wilhelmina Willem William Wladyslaw Xerxes Yaroslav Yazdegerd Yohannes Zachary Zeno Zog
+Abbas Abdulaziz Abdullah Adrian Afonso Agapetus Agathon Ahmed Ahmose Alaric Albert Alexander Alexios Alexius Alexis Alfonso
+Alfred Amadeus Amalric Amenemhat Amenhotep Anastasius Andrew Andronikos Antigonus Antiochus Ardashir Artaxerxes Ashurnasirpal
+Athanasius Augustus Baldwin Bartholomew Basil Bayezid Beatrix Benedict Berengar Bernard Bohemond Boleslaw Boniface Boris
+Callixtus Canute Carl Carlos Carol Casimir Catherine Celestine Charles Childebert Childeric Chilperic Chlothar Christian
+Christopher Clement Cleopatra Clovis Cnut Conrad Constans Constantine Constantius Cosimo Cyril Cyrus Damasus Darius David
+Demetrius Dmitry Donald Duncan Edgar Edmund Edward Edwy Elizabeth Emmanuel Eric Erik Ernest Ethelred Eugene Eugenius Faisal
+Farouk Felipe Felix Feodor Ferdinand Francis Franz Frederick Frederik Fuad Fulk Fyodor Gelasius Geoffrey George Godfrey Gregory
+Guido Gustav Gustavus Haakon Hadrian Hakon Harald Harold Hassan Hattusili Henri Henry Honorius Hugh Humbert Hussein Ibrahim
+Innocent Isaac Isabella Ivan Jahangir James Jayavarman Jerome Jigme John Joseph Juan Julius Justin Justinian Kamehameha Karl
+Kenneth Khosrow Ladislaus Leo Leopold Llywelyn Lothair Louis Lucius Ludwig Magnus Mahmud Mahmoud Malcolm Manuel Marcellus
+Margaret Margrethe Maria Martin Mary Matthias Maurice Maximilian Mehmed Menelik Mentuhotep Mesrop Michael Miguel Mithridates
+Mohammed Moctezuma Montezuma Muhammad Murad Mursili Mustafa Napoleon Nebuchadnezzar Nerses Nicholas Norodom Olaf Olav Orhan
+Oscar Osman Oswald Otto Ottokar Parthamasiris Paschal Paul Pedro Pelagius Pepin Peter Petronius Philip Philippe Philippa
+Phraates Pius Pomare Psamtik Ptolemy Rainier Rama Ramesses Ramiro Ramses Raymond Richard Robert Roderick Roger Romanos Rudolf
+Rupert Sancho Sargon Sebastian Seleucus Selassie Selim Sergius Seti Shalmaneser Shapur Sigismund Silvester Simeon Sixtus
+Sobekhotep Stanislaus Stephen Suleiman Sverre Sviatoslav Sylvester Symmachus Tancred Tarquin Tewodros Theobald Theoderic
+Theodora Theodore Theodoric Theodosius Thutmose Tiberius Tigranes Tupac Tutankhamun Umberto Urban Valdemar Valentinian Vasily
+Victor Victoria Vigilius Visconti Vladimir Vladislaus Vologases Vytautas Waldemar Wenceslaus Wilhelm Wilhelmina Willem William
+Wladyslaw Xerxes Yaroslav Yazdegerd Yohannes Zachary Zeno Zog
 """)
 # Given names before a family name with a number, which they do not share with rulers.
 GIVEN_NAMES = _list("""
-Adam Adlai Alan Alec Anthony Arthur Ben Benjamin Cal Davis Ken Brian Calvin Chris Clarence Cornelius Daniel Dennis Douglas Dwight Earl Edwin Ernest Frank
-Franklin Fred Gary Gerald Griffin Harry Harvey Herbert Howard Hugh Jack Jacob Jay Jeff Jeffrey Jim Joe Jonathan Kenneth Kevin Larry Lawrence
-Loudon Mark Matthew Nelson Patrick Ralph Ray Ronald Ross Roy Russell Sam Samuel Scott Stuart Theodore Thomas Thurston Timothy Tom Trey Walter Warren Winthrop
+Adam Adlai Alan Alec Anthony Arthur Ben Benjamin Cal Davis Ken Brian Calvin Chris Clarence Cornelius Daniel Dennis Douglas
+Dwight Earl Edwin Ernest Frank Franklin Fred Gary Gerald Griffin Harry Harvey Herbert Howard Hugh Jack Jacob Jay Jeff Jeffrey
+Jim Joe Jonathan Kenneth Kevin Larry Lawrence Loudon Mark Matthew Nelson Patrick Ralph Ray Ronald Ross Roy Russell Sam Samuel
+Scott Stuart Theodore Thomas Thurston Timothy Tom Trey Walter Warren Winthrop
 """)
 ROYAL_TITLES = _list("""
-King Queen Pope Emperor Empress Tsar Czar Kaiser Sultan Pharaoh Prince Princess Duke Count Archduke Shah Khan Caliph Patriarch Antipope Margrave
-Elector Landgrave Catholicos Doge Khagan Emir Negus Maharaja Bishop Archbishop
+King Queen Pope Emperor Empress Tsar Czar Kaiser Sultan Pharaoh Prince Princess Duke Count Archduke Shah Khan Caliph Patriarch
+Antipope Margrave Elector Landgrave Catholicos Doge Khagan Emir Negus Maharaja Bishop Archbishop
 """)
 # Behind "Charles I" these show that the numeral is meant; behind "I", they cannot follow the pronoun or seldom do.
 AFTER_FIRST = _list("""
-of and was is had has did in on at by to who whose as for with from until ruled reigned died became made came took gave succeeded began
-built married sent won lost fled led or when the
+of and was is had has did in on at by to who whose as for with from until ruled reigned died became made came took gave
+succeeded began built married sent won lost fled led or when the
 """)
 # Verbs that follow the pronoun: the part I like.
 AFTER_PRONOUN = _list("""
-am 'm ’m 'd ’d 'll ’ll 've ’ve have do don did didn would wouldn will can could couldn cannot should might must want wanted like liked love loved
-hate hated need needed know knew think thought read wrote see saw play played use used bought buy ordered order get got remember mean meant
-enjoy enjoyed prefer preferred take took mentioned said told wish miss missed hope guess believe always never just really actually also
+am have do don did didn would wouldn will can could couldn cannot should might must want wanted like liked love loved hate hated
+need needed know knew think thought read wrote see saw play played use used bought buy ordered order get got remember mean meant
+enjoy enjoyed prefer preferred take took mentioned said told wish miss missed hope guess believe always never just really
+actually also
 """)
 # Nouns before a Roman numeral; after those of NUMBERED_TO_TEN a single V or X is a number too.
 NUMBERED_TO_TEN = _list("Chapter Part Book Volume Act Scene Article Episode Canto Lesson War")
@@ -280,27 +284,32 @@ COUNTED_NOUNS = (
     ),
 )
 # Nouns after a Roman numeral, which is then an ordinal.
-IN_ORDER = _list("century centuries dynasty dynasties corps olympiad corinthians thessalonians chronicles maccabees esdras")
+IN_ORDER = _list(
+    "century centuries dynasty dynasties corps olympiad corinthians thessalonians chronicles maccabees esdras"
+)
 # Books of the Bible before a chapter and a verse; of those in the second list there are several.
 BIBLE = _table("""
 Gen Genesis, Exod Exodus, Ex Exodus, Lev Leviticus, Num Numbers, Deut Deuteronomy, Josh Joshua, Judg Judges, Neh Nehemiah
-Ps Psalm, Pss Psalms, Prov Proverbs, Eccl Ecclesiastes, Isa Isaiah, Jer Jeremiah, Lam Lamentations, Ezek Ezekiel, Dan Daniel, Hos Hosea
-Obad Obadiah, Mic Micah, Nah Nahum, Hab Habakkuk, Zeph Zephaniah, Hag Haggai, Zech Zechariah, Mal Malachi, Matt Matthew, Mt Matthew
-Mk Mark, Lk Luke, Jn John, Rom Romans, Gal Galatians, Eph Ephesians, Phil Philippians, Col Colossians, Philem Philemon
-Heb Hebrews, Jas James, Rev Revelation, Sam Samuel, Kgs Kings, Chr Chronicles, Chron Chronicles, Cor Corinthians, Thess Thessalonians
-Tim Timothy, Pet Peter, Macc Maccabees, Tit Titus
+Ps Psalm, Pss Psalms, Prov Proverbs, Eccl Ecclesiastes, Isa Isaiah, Jer Jeremiah, Lam Lamentations, Ezek Ezekiel, Dan Daniel
+Hos Hosea, Obad Obadiah, Mic Micah, Nah Nahum, Hab Habakkuk, Zeph Zephaniah, Hag Haggai, Zech Zechariah, Mal Malachi
+Matt Matthew, Mt Matthew, Mk Mark, Lk Luke, Jn John, Rom Romans, Gal Galatians, Eph Ephesians, Phil Philippians, Col Colossians
+Philem Philemon, Heb Hebrews, Jas James, Rev Revelation, Sam Samuel, Kgs Kings, Chr Chronicles, Chron Chronicles
+Cor Corinthians, Thess Thessalonians, Tim Timothy, Pet Peter, Macc Maccabees, Tit Titus
 """)
 BOOKS = frozenset(
-    [*BIBLE.values(), *_list("Ruth Esther Ezra Job Joel Amos Jonah Acts Jude Sirach Tobit Judith Wisdom Baruch Revelations Psalms")]
+    [
+        *BIBLE.values(),
+        *_list("Ruth Esther Ezra Job Joel Amos Jonah Acts Jude Sirach Tobit Judith Wisdom Baruch Revelations Psalms"),
+    ]
 )
 
 # Endings that mark a name as an address or a file, without http:// or www. before it.
 ENDINGS = _list("""
-com org net edu gov mil info biz io ai tv dev app xyz online co uk co.uk ac.uk ca au nz ie de fr es pt nl pl cz sk hu ro bg gr ru ua
-tr dk fi ch lu eu jp cn kr tw hk sg th vn ph mx ar cl za ng ke eg ly gg fm
-pdf txt html htm csv tsv json jsonl py js ts tsx jsx exe zip jpg jpeg png gif svg bmp webp tiff doc docx xls xlsx ppt pptx odt rtf
-epub tex md rst mp3 mp4 wav flac ogg opus m4a avi mov mkv webm xml yml yaml toml ini cfg conf log sql db sh dll iso tar gz tgz rar 7z
-bz2 xz cpp hpp java rb php css scss rs ipynb pt pth onnx bin dat bak tmp apk dmg deb rpm whl jar lock env
+com org net edu gov mil info biz io ai tv dev app xyz online co uk co.uk ac.uk ca au nz ie de fr es pt nl pl cz sk hu ro bg gr
+ru ua tr dk fi ch lu eu jp cn kr tw hk sg th vn ph mx ar cl za ng ke eg ly gg fm pdf txt html htm csv tsv json jsonl py js ts
+tsx jsx exe zip jpg jpeg png gif svg bmp webp tiff doc docx xls xlsx ppt pptx odt rtf epub tex md rst mp3 mp4 wav flac ogg opus
+m4a avi mov mkv webm xml yml yaml toml ini cfg conf log sql db sh dll iso tar gz tgz rar 7z bz2 xz cpp hpp java rb php css scss
+rs ipynb pth onnx bin dat bak tmp apk dmg deb rpm whl jar lock env
 """)
 # Endings of addresses that are also words: only with a path or behind another point.
 ENDINGS_AND_WORDS = _list("it is in at be us me to my so am as do id no la st ms se")
@@ -329,11 +338,52 @@ SIGNS = {
     },
     **{"≤": "less than or equal to", "≥": "greater than or equal to", "≠": "is not equal to", "≈": "approximately"},
     **{"∞": "infinity", "√": "square root of", "§": "section", "©": "copyright", "№": "number", "→": "to"},
-    **{"♥": "heart", "❤": "heart", "♡": "heart", "★": "star", "☆": "star", "✓": "check", "✔": "check", "♯": "sharp", "♭": "flat"},
-    **{"∆": "delta", "∑": "sum of", "∏": "product of", "∫": "integral of", "∂": "partial", "∇": "nabla", "∝": "proportional to"},
-    **{"∈": "in", "∉": "not in", "∪": "union", "∩": "intersection", "⊂": "subset of", "∀": "for all", "∃": "there exists"},
-    **{"⇒": "implies", "↑": "up", "↓": "down", "←": "left arrow", "↔": "to and from", "∴": "therefore", "≡": "is equivalent to"},
-    **{"≪": "much less than", "≫": "much greater than", "∼": "about", "≅": "approximately", "∅": "empty set", "℃": "degrees Celsius"},
+    **{
+        "♥": "heart",
+        "❤": "heart",
+        "♡": "heart",
+        "★": "star",
+        "☆": "star",
+        "✓": "check",
+        "✔": "check",
+        "♯": "sharp",
+        "♭": "flat",
+    },
+    **{
+        "∆": "delta",
+        "∑": "sum of",
+        "∏": "product of",
+        "∫": "integral of",
+        "∂": "partial",
+        "∇": "nabla",
+        "∝": "proportional to",
+    },
+    **{
+        "∈": "in",
+        "∉": "not in",
+        "∪": "union",
+        "∩": "intersection",
+        "⊂": "subset of",
+        "∀": "for all",
+        "∃": "there exists",
+    },
+    **{
+        "⇒": "implies",
+        "↑": "up",
+        "↓": "down",
+        "←": "left arrow",
+        "↔": "to and from",
+        "∴": "therefore",
+        "≡": "is equivalent to",
+    },
+    **{
+        "≪": "much less than",
+        "≫": "much greater than",
+        "∼": "about",
+        "≅": "approximately",
+        "∅": "empty set",
+        "℃": "degrees Celsius",
+    },
     **{sign: names[0] for sign, names in SIGNED.items() if len(sign) == 1},
     **{"[": "(", "]": ")"},
 }
@@ -345,7 +395,12 @@ alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron
 """),
     )
 )
-GREEK |= {letter.upper(): name for letter, name in GREEK.items()} | {"ς": "sigma", "ϑ": "theta", "ϕ": "phi", "ϵ": "epsilon"}
+GREEK |= {letter.upper(): name for letter, name in GREEK.items()} | {
+    "ς": "sigma",
+    "ϑ": "theta",
+    "ϕ": "phi",
+    "ϵ": "epsilon",
+}
 GREEK |= {"µ": "mu", "Ω": "omega", "ϰ": "kappa", "ϱ": "rho"}
 WITH_SLASH = {
     "and/or": "and or",

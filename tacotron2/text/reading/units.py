@@ -5,6 +5,7 @@ They come after those of quantities.py. The last rule matches any remaining digi
 
 from __future__ import annotations
 
+from tacotron2.text.reading.dates import MONTH
 from tacotron2.text.reading.numbers import (
     cardinal,
     decimal,
@@ -15,7 +16,6 @@ from tacotron2.text.reading.numbers import (
     plural,
     two_digits,
 )
-from tacotron2.text.reading.dates import MONTH
 from tacotron2.text.reading.patterns import (
     A_NOUN,
     AFTER_ARTICLE,
@@ -36,6 +36,7 @@ _INCH = UNITS["in"]
 _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "square", "cu": "cubic"}
 _TWINS = str.maketrans("μΩ", "µΩ")  # Greek mu and omega for the signs of micro and ohm
 _SYMBOLS = any_of(UNITS.keys() - WORDS_AND_UNITS).replace("°", r"°\s?").replace("µ", "[µμ]").replace("Ω", "[ΩΩ]")
+_WITH_UNIT = r"[0-9.,]+(?:\s?|-)[A-Za-z°%‰¢′″µμΩΩÅ]"
 _SYMBOL = rf"(?:{_SYMBOLS}|(?<=\s)s|W(?!\.?\s[A-Z0-9])|in(?=\.|\s(?:long|wide|tall|high|deep|thick|by|x)\b))"
 _POWER = r"(?:\^?([23²³]))?"
 _END = r"(?![A-Za-z0-9])"
@@ -93,7 +94,9 @@ def _position(degrees: str, minutes: str, seconds: str | None, direction: str | 
     """Latitude or longitude: 40° 26′ 46″ N."""
     words = f"{cardinal(degrees)} degree{'' if degrees == '1' else 's'} {_durations(None, minutes, None)}"
     return " ".join(
-        part for part in (words, seconds and f"{decimal(seconds)} seconds", direction and DIRECTIONS[direction].lower()) if part
+        part
+        for part in (words, seconds and f"{decimal(seconds)} seconds", direction and DIRECTIONS[direction].lower())
+        if part
     )
 
 
@@ -114,13 +117,13 @@ def _mark(number: str | None, mark: str | None, other: str | None, _: str | None
 
 FEET = "'’′"
 # A length of a race, and the places whose numbers have a letter.
-_SCREENS = "run|runs|race|races|runner|runners|video|videos|tv|monitor|monitors|screen|screens|display|displays|resolution|camera|footage"
+_SCREENS = "run|runs|race|races|runner|runners|video|videos|tv|monitor|monitors|screen|screens|display|displays|resolution|camera"
 _DISTANCE = (
     rf"[0-9]{{1,2}}k\s(?:{_SCREENS}|TV|TVs)\b"
-    rf"|{behind('~a ', '~the ', '~my ', '~first ')}(?:5|10|15)k(?:\s*\Z|[,.;:!?]|\s(?:and|or|in|on|this|last|next|today|for|to)\b)"
+    rf"|{behind('a|the|my|first')}(?:5|10|15)k(?:\s*\Z|[,.;:!?]|\s(?:and|or|in|on|this|last|next|today|for|to)\b)"
 )
-_PLACE = behind("~gate ", "~room ", "~seat ", "~seats ", "~flat ", "~apt ", "~apt. ", "~unit ", "~row ", "~bus ", "~suite ", "~locker ", "#")
-_WIDE = "monitor|screen|TV|display|laptop|tablet|wheel|pipe|pizza|board|nail|rim|tire|tyre|speaker|bolt|pan|plate|cake|subwoofer|shelf"
+_PLACE = behind("gate|room|seat|seats|flat|apt|apt.|unit|row|bus|suite|locker")
+_WIDE = "monitor|screen|TV|display|laptop|tablet|wheel|pipe|pizza|board|nail|rim|tire|tyre|speaker|bolt|pan|plate|cake|shelf"
 _MARK = rf"([\"”″{FEET}])"
 
 _WITH_UNITS: list[Rule] = [
@@ -143,7 +146,7 @@ _WITH_UNITS: list[Rule] = [
     # a 27" monitor, a 5' fence; 6' long
     (
         "0",
-        rf"(?:{AN_ARTICLE}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
+        rf"(?=[0-9.,]+[\"”″{FEET}])(?:{AN_ARTICLE}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
         _mark,
     ),
     (
@@ -185,10 +188,12 @@ _WITH_UNITS: list[Rule] = [
     (
         "0",
         r"([0-9]{1,3})['’′]\s?[xX×]\s?([0-9]{1,3})['’′](?!\w)",
-        lambda width, length: f"{cardinal(width)} {UNITS['ft'][width != '1']} by {cardinal(length)} {UNITS['ft'][length != '1']}",
+        lambda width, length: (
+            f"{cardinal(width)} {UNITS['ft'][width != '1']} by {cardinal(length)} {UNITS['ft'][length != '1']}"
+        ),
     ),
     # 5 km, 5 lbs., 60 km/h, 20°C, 5 %, 100 sq. ft., a 5-mile run
-    ("0-", rf"{AFTER_ARTICLE}({NUMBER})(\s?|-){_UNIT}{BEFORE_NOUN}", _quantity),
+    ("0-", rf"(?={_WITH_UNIT}){AFTER_ARTICLE}({NUMBER})(\s?|-){_UNIT}{BEFORE_NOUN}", _quantity),
 ]
 
 # --- fractions ---
@@ -225,23 +230,31 @@ def _out_of(number: str, total: str) -> str:
 
 _PAIR = rf"([0-9]{{1,6}}){_SLASH}([0-9]{{1,6}})(?![0-9/⁄]|[.,][0-9]|{SUFFIX})"
 _BEFORE_COUNTS = behind(
-    *(f"~{noun}{colon} " for noun in COUNTING for colon in ("", ":")),
-    *("~rate it ", "~rated it ", "~give it ", "~gave it ", "~gives it ", "~got ", "score of ", "rating of ", "~with a solid ", "~solid ", "["),
+    f"{'|'.join(COUNTING)}|{'|'.join(f'{noun}:' for noun in COUNTING)}"
+    "|rate it|rated it|give it|gave it|gives it|got|solid|*score of|*rating of"
 )
 _NO_MEASURE = rf"(?!-[A-Za-z]|\s?[\"″%°]|\s?(?:of\s|{any_of(MEASURES)}\b))"
 
 _FRACTIONS: list[Rule] = [
     # 3/4 time
-    ("0", r"([2-9]|12)/(2|4|8)(?=\s(?:time|meter|signature|beat|rhythm)\b)", lambda n, d: f"{cardinal(n)} {cardinal(d)}"),
+    (
+        "0",
+        r"([2-9]|12)/(2|4|8)(?=\s(?:time|meter|signature|beat|rhythm)\b)",
+        lambda n, d: f"{cardinal(n)} {cardinal(d)}",
+    ),
     # step 3/5, rated 8/10, 37/100 files, 4.5/5
-    ("0", rf"(?=[0-9]{{1,6}}/)(?:{_BEFORE_COUNTS}){_PAIR}{_NO_MEASURE}", _out_of),
+    ("0", rf"(?=[0-9]{{1,6}}/)(?:{_BEFORE_COUNTS}|(?<=\[)){_PAIR}{_NO_MEASURE}", _out_of),
     (
         "0",
         rf"(?<![0-9/]){_PAIR}(?=\s(?:{any_of(COUNTED)})\b|(?<=/[0-9]{{2}})\s(?!{any_of(MEASURES)})[a-z]{{3,}}[^s\W]s\b)",
         _out_of,
     ),
     # a 5/8" bolt
-    ("0", rf"(?<![0-9/])([0-9]{{1,2}}){_SLASH}([0-9]{{1,2}})(?:[\"”](?=\s[a-z])|″)", lambda n, d: f"{fraction(n, d)} inch"),
+    (
+        "0",
+        rf"(?<![0-9/])([0-9]{{1,2}}){_SLASH}([0-9]{{1,2}})(?:[\"”](?=\s[a-z])|″)",
+        lambda n, d: f"{fraction(n, d)} inch",
+    ),
     ("0", r"([0-9]\.[0-9])/(5|10)\b(?![.,/][0-9])", _out_of),
     # 2 1/2, 2-1/2 lbs.
     ("0", rf"([0-9]{{1,4}})[\s-]([0-9]{{1,3}}){_SLASH}([0-9]{{1,3}}){_BEHIND}(?:\s?{_UNIT})?", _mixed_quantity),
@@ -262,8 +275,8 @@ def _decade(number: str) -> str:
 
 
 _SCORES = behind(
-    *("~won ", "~win ", "~wins ", "~lost ", "~lose ", "~beat ", "score ", "scored ", "~led ", "~lead ", "~leading ", "~tied ", "~drew "),
-    *("score: ", "score was ", "score is ", "final: ", "result: ", "victory ", "defeat ", "~them ", "~up ", "~down ", "~of "),
+    "won|win|wins|lost|lose|beat|*score|*scored|led|lead|leading|tied|drew|*score:|*score was|*score is|*final:|"
+    "*result:|*victory|*defeat|them|up|down|of"
 )
 
 _OTHERS: list[Rule] = [
@@ -289,8 +302,10 @@ _OTHERS: list[Rule] = [
     (
         "0",
         rf"(?<![\w.,$£€:-])(?<!-\s)(?!{_SCORES})({INTEGER})\s-\s(?=({INTEGER})(?!\s-\s|[.,:/%][0-9]|\s?(?:[ap]\.?m|%)|[^-]{{0,40}}=))",
-        lambda number, other: f"{number_or_year(number) if number.isdigit() else cardinal(number)} "
-        + ("minus " if int(number.replace(",", "")) > int(other.replace(",", "")) else "to "),
+        lambda number, other: (
+            f"{number_or_year(number) if number.isdigit() else cardinal(number)} "
+            + ("minus " if int(number.replace(",", "")) > int(other.replace(",", "")) else "to ")
+        ),
     ),
     # 3.14, .75, 1,500, 1998
     (
@@ -360,7 +375,7 @@ _SIGNS: list[Rule] = [
     # $5/month, 60 miles/hour, 10/kg
     ("-", rf"(?<=[0-9])/({_SYMBOLS}){_END}", lambda symbol: f"per {_names(symbol)[0]}"),
     # km/h, kg/m³ without a number; people/km2
-    ("aA", rf"(?<![\w/])({_RATIO_OF})/({_RATIO_TO}){_POWER}{_END}(?!/)", _ratio),
+    ("@", rf"(?<![\w/])({_RATIO_OF})/({_RATIO_TO}){_POWER}{_END}(?!/)", _ratio),
     ("a", rf"(?<=per\s)(km|mi|m|cm)\^?([23²³]){_END}", lambda symbol, power: f"{_POWERS[power]} {_names(symbol)[0]}"),
     (
         "-",

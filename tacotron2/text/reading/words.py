@@ -15,7 +15,9 @@ _DAY_OR_MONTH = rf"(?:{any_of([*tables.DAYS, *tables.DAYS.values(), *tables.SHOR
 # A capital after a name with a point does not prove that a sentence starts; only these words do.
 _OPENER = rf"[\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?:{any_of(tables.OPENERS)})\b(?!\.))"
 _POINT_OF_NAME = rf"(?:\.(?!{_OPENER}))?"
-_STREET = rf"((?!(?:{any_of(tables.OPENERS + tables.NOT_STREET_NAMES)})\b)[A-Z][a-z]+(?:['’]s)?|[0-9]{{1,3}}(?:st|nd|rd|th))"
+_STREET = (
+    rf"((?!(?:{any_of(tables.OPENERS + tables.NOT_STREET_NAMES)})\b)[A-Z][a-z]+(?:['’]s)?|[0-9]{{1,3}}(?:st|nd|rd|th))"
+)
 _KIND = any_of(tables.STREETS)
 _STATE = any_of(tables.STATES)
 
@@ -32,31 +34,42 @@ def _small_street(kind: str) -> str:
     return tables.STREETS[kind.capitalize()].lower()
 
 
-_SAINTS = "louis|john|johns|paul|pauls|peter|petersburg|patrick|patricks|mary|marys|george|andrew|andrews|james|nicholas|helens|lucia"
+_BEHIND_STATE = behind("|".join(f"{state}.{comma}" for state in tables.OLD_STATES for comma in ("", ",")))
+_SAINTS = "louis|john|johns|paul|pauls|peter|petersburg|patrick|patricks|mary|marys|george|andrew|andrews|james|nicholas|helens"
 # Behind a street without capitals: the end, or a word that is no name.
-_NO_NAME = r"\s*\Z|\s?[.,;:!?)]|\s(?:in|and|or|near|at|is|was|to|today|now|on|by|for|from|with|this|that|next|after|before)\b"
+_NO_NAME = (
+    r"\s*\Z|\s?[.,;:!?)]|\s(?:in|and|or|near|at|is|was|to|today|now|on|by|for|from|with|this|that|next|after|before)\b"
+)
 
 _ABBREVIATIONS: list[Rule] = [
     # Mon.-Fri., Jan-Dec
     (
-        "A",
+        "A.",
         rf"\b({_DAY_OR_MONTH})\.?\s?[-–]\s?({_DAY_OR_MONTH})\b{POINT}",
         lambda first, last: f"{_day_or_month(first)} to {_day_or_month(last)}",
     ),
     # No. 5, p. 12, pp. 3-5, c. 1900
-    ("Aa", rf"\b({any_of(tables.BEFORE_NUMBER)})\.\s?(?=[0-9#])", tables.BEFORE_NUMBER.__getitem__),
-    ("Aa", rf"\b({any_of(tables.NUMBER_WITHOUT_POINT)})(?=\s[0-9])(?!\s[0-9]+(?:st|nd|rd|th)\b)", tables.NUMBER_WITHOUT_POINT.__getitem__),
+    ("n", rf"\b({any_of(tables.BEFORE_NUMBER)})\.\s?(?=[0-9#])", tables.BEFORE_NUMBER.__getitem__),
+    (
+        "n",
+        rf"\b({any_of(tables.NUMBER_WITHOUT_POINT)})(?=\s[0-9])(?!\s[0-9]+(?:st|nd|rd|th)\b)",
+        tables.NUMBER_WITHOUT_POINT.__getitem__,
+    ),
     # No 10 Downing Street, but not "No 2 people"
     (
         "A",
         r"\bN[oO](?=\s[0-9]{1,5}(?:\s*\Z|[.,;:!?)](?![0-9])|\s(?:[A-Z]|(?:on|in|of|for|at|is|was|seed|ranked|single|hit)\b)))",
         lambda: "Number",
     ),
-    ("Aa", rf"\b({any_of(tables.BEFORE_YEAR)})\.\s?(?=[12][0-9]{{3}}\b)", tables.BEFORE_YEAR.__getitem__),
+    ("n", rf"\b({any_of(tables.BEFORE_YEAR)})\.\s?(?=[12][0-9]{{3}}\b)", tables.BEFORE_YEAR.__getitem__),
     ("a", r"\bv(?=[0-9])", lambda: "version"),
     # 123 N. Oak Blvd.
     ("A", r"(?<=[0-9]\s)([NSEW])\.(?=\s[A-Z0-9])", tables.DIRECTIONS.__getitem__),
-    ("A", rf"(?<![\w.])(?<![A-Z]\.\s)([NSEW])\.(?=\s(?:[0-9]+(?:st|nd|rd|th)|[A-Z][a-z]+\s(?:{_KIND}))\b)", tables.DIRECTIONS.__getitem__),
+    (
+        "A",
+        rf"(?<![\w.])(?<![A-Z]\.\s)([NSEW])\.(?=\s(?:[0-9]+(?:st|nd|rd|th)|[A-Z][a-z]+\s(?:{_KIND}))\b)",
+        tables.DIRECTIONS.__getitem__,
+    ),
     ("A", rf"(?<=[0-9]\s)([NSEW])(?=\s[A-Z][a-z]+\s(?:{_KIND})\b)", tables.DIRECTIONS.__getitem__),
     # 123 Main St. Springfield: behind a house number it is a street
     ("0A", rf"(?:(?<=[0-9]\s)|(?<=\b[NSEW]\s)|(?<=\b[NSEW]\.\s)){_STREET}\s({_KIND})\b{_POINT_OF_NAME}", _street),
@@ -70,7 +83,11 @@ _ABBREVIATIONS: list[Rule] = [
     ("0A", rf"\b{_STREET}\s({any_of(tables.STREETS_ANYWHERE)})\b(?!['’]){_POINT_OF_NAME}", _street),
     # Boston, MA 02134; Austin, TX
     ("A", rf"\b({_STATE})(?=,?\s[0-9]{{5}}\b(?!,))", tables.STATES.__getitem__),
-    ("0", rf"(?:(?<=\b(?:DC|{_STATE})\s)|(?<=\b(?:DC|{_STATE}),\s))([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])", groups_of_digits),
+    (
+        "0",
+        rf"(?:(?<=\b(?:DC|{_STATE})\s)|(?<=\b(?:DC|{_STATE}),\s))([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])",
+        groups_of_digits,
+    ),
     (
         "A",
         rf"(?<=,\s)(?!{any_of(tables.NOT_ALWAYS_STATES)})({_STATE})(?=\s*\Z|[,.;:)!?])",
@@ -84,32 +101,40 @@ _ABBREVIATIONS: list[Rule] = [
     ),
     (
         "0",
-        rf"{behind(*(f'{state}.{comma} ' for state in tables.OLD_STATES for comma in ('', ',')))}([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])",
+        rf"(?=[0-9]{{5}}){_BEHIND_STATE}([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])",
         groups_of_digits,
     ),
     # 5th Fl., Hwy 61
     ("A", r"(?<=[0-9](?:st|nd|rd|th)\s)(?:Fl|FL)\b(?:\.(?!\s*\Z|\s+[A-Z]))?", lambda: "Floor"),
-    ("A", r"\b(Hwy|Rte|Rt|Expy)\b\.?(?=\s[0-9])", lambda road: {"Hwy": "Highway", "Expy": "Expressway"}.get(road, "Route")),
+    (
+        "A",
+        r"\b(Hwy|Rte|Rt|Expy)\b\.?(?=\s[0-9])",
+        lambda road: {"Hwy": "Highway", "Expy": "Expressway"}.get(road, "Route"),
+    ),
     # Mr./Mrs. Smith
     ("A", r"\b(Mr|Mrs|Ms|Dr|Prof)\.?/(Mrs|Ms|Mr|Dr|Prof)\b\.?", lambda first, last: f"{first}. or {last}."),
     # Prof. Smith, Mt. Everest, and without a point Dr Smith
-    ("A", rf"\b({any_of(tables.TITLES)})\.(?=\s+[A-Z{{])", tables.TITLES.__getitem__),
+    (".", rf"\b({any_of(tables.TITLES)})\.(?=\s+[A-Z{{])", tables.TITLES.__getitem__),
     ("A", rf"\b({any_of(tables.TITLES_WITHOUT_POINT)})(?=\s[A-Z][a-z])", tables.TITLES_WITHOUT_POINT.__getitem__),
     # Mon 6/3, Sat 5pm
-    ("A", rf"\b({any_of(tables.DAYS)})\b(?=,?\s(?:[0-9]{{1,2}}(?:/|:|\s?[ap]m\b)|(?i:{any_of(tables.SHORT_MONTHS)}|may|june|july)\b))", tables.DAYS.__getitem__),
+    (
+        "A",
+        rf"\b({any_of(tables.DAYS)})\b(?=,?\s(?:[0-9]{{1,2}}(?:/|:|\s?[ap]m\b)|(?i:{any_of(tables.SHORT_MONTHS)}|may|june|july)\b))",
+        tables.DAYS.__getitem__,
+    ),
     (
         "a",
         rf"\b(mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)\b\.?(?=,?\s(?:[0-9]{{1,2}}/[0-9]|(?:{any_of(tables.SHORT_MONTHS).lower()})\b\.?\s[0-9]))",
         lambda day: tables.DAYS[day.capitalize()],
     ),
     # e.g., etc., Inc., Jan.; Sun. and Sat. only before a date, as they may be words
-    ("a", rf"(?<![\w.])({any_of(tables.ABBREVIATIONS)})(?=\.(?!\.)){POINT}", tables.ABBREVIATIONS.__getitem__),
-    ("Aa", rf"(?<![\w.])({any_of(tables.NEVER_LAST)})\.(?!\.)", tables.NEVER_LAST.__getitem__),
-    ("A", rf"(?<![\w.])({any_of(tables.IN_NAMES)})(?=\.(?!\.)){_POINT_OF_NAME}", tables.IN_NAMES.__getitem__),
-    ("A", rf"\b({any_of(tables.SHORT_MONTHS)})(?=\.){POINT}", month),
-    ("A", rf"\b({any_of(tables.DAYS.keys() - {'Sat', 'Sun'})})(?=\.){POINT}", tables.DAYS.__getitem__),
+    (".", rf"(?<![\w.])({any_of(tables.ABBREVIATIONS)})(?=\.(?!\.)){POINT}", tables.ABBREVIATIONS.__getitem__),
+    (".", rf"(?<![\w.])({any_of(tables.NEVER_LAST)})\.(?!\.)", tables.NEVER_LAST.__getitem__),
+    (".", rf"(?<![\w.])({any_of(tables.IN_NAMES)})(?=\.(?!\.)){_POINT_OF_NAME}", tables.IN_NAMES.__getitem__),
+    (".", rf"\b({any_of(tables.SHORT_MONTHS)})(?=\.){POINT}", month),
+    (".", rf"\b({any_of(tables.DAYS.keys() - {'Sat', 'Sun'})})(?=\.){POINT}", tables.DAYS.__getitem__),
     (
-        "A",
+        ".",
         rf"\b(Sat|Sun)\.(?=,|\s(?:[0-9]|(?:{any_of(tables.SHORT_MONTHS)}|May|June|July)\b))",
         tables.DAYS.__getitem__,
     ),
@@ -156,7 +181,7 @@ _INITIALS: list[Rule] = [
     ("a", r"\b(iOS|mRNA|tRNA)\b", lambda word: _letters(word.upper())),
 ]
 # No English word begins or ends in other groups of consonants.
-_ONSET = "(?:[BCDFGHJKLMNPQRSTVWXYZ]|[BCDFGKPST]R|[BCFGKPS]L|S[CKMNPTWHQ]|S[CPT]R|SPL|[CGPRTW]H|[DT]W|QU|KN|THR|SHR|PHR|SCH|WR|CHR)?"
+_ONSET = "(?:[BCDFGHJKLMNPQRSTVWXYZ]|[BCDFGKPST]R|[BCFGKPS]L|S[CKMNPTWHQ]|S[CPT]R|SPL|[CGPRTW]H|[DT]W|QU|[KW]N|[CPST]HR|SCH|WR)?"
 _CODA = (
     "(?:[BCDFGHKLMNPRSTVWXYZ]|([BDFGLMNRST])\\1|[CNR]K|C[HT]|CKS?|[NRS]CH|TCH|LD|LFT?|L[KMPST]|M[BPS]|N[CDGSTX]|NTH|[PR]S|PT|P?H|R[BCDFGLMNPT]|[CS]H|TH|GHT"
     "|S[KMPT]|TS|TZ|FT|GS|DS|KS|LS|WN|WL|WS|YS|NDS|NTS|RTS|RDS|STS|NGS|RKS|RMS|LLS|SS|FFS|NKS|WD|WK|GN|RTH|XT|MPS|BS|LTH|NGTH|WTH|RSE)?"
@@ -194,14 +219,26 @@ INITIALISMS: list[Rule] = [
     ("A", r"(?<![A-Za-z.])OK(?![A-Za-z])", lambda: "okay"),
     ("A", r"(?<![A-Za-z.])WW(I{1,2})(?![A-Za-z])", lambda number: f"World War {cardinal(str(len(number)))}"),
     # the WHO, our IT department, the US; 5 PM MT
-    ("A", rf"(?:{behind('~the ', '~by ')})(WHO|US|AD|ID|SEC|LED|AM)\b(?!['’&.][A-Za-z]|\s[A-Z]{{4}})", _letters),
-    ("A", r"\b(WHO)(?=\s(?:said|says|declared|warned|estimates|recommends|recommended|reported|guidelines|officials|data|report)\b)", _letters),
-    ("A", r"\b(IT)(?=\s(?:department|team|support|staff|manager|guy|industry|sector|security|services|infrastructure|company)\b)", _letters),
+    ("A", rf"(?:{behind('the|by')})(WHO|US|AD|ID|SEC|LED|AM)\b(?!['’&.][A-Za-z]|\s[A-Z]{{4}})", _letters),
+    (
+        "A",
+        r"\b(WHO)(?=\s(?:said|says|declared|warned|estimates|recommends|recommended|reported|guidelines|officials|data|report)\b)",
+        _letters,
+    ),
+    (
+        "A",
+        r"\b(IT)(?=\s(?:department|team|support|staff|manager|guy|industry|sector|security|services|infrastructure|company)\b)",
+        _letters,
+    ),
     ("A", r"(?<=[0-9]\s[AP]M\s)(MT)\b", _letters),
     # CO2, PS5
     ("A", r"(?<![A-Za-z.])([A-Z]{2})(?=[0-9])", _letters),
     # GIVE US A BREAK, I AM
-    ("A", r"(?<![A-Za-z.&'’-])((?:[A-Z]{2,20}|[AI])(?:[,!?]?\s(?:[A-Z]{2,20}|[AI])){1,40})(?![A-Za-z&'’0-9-]|\.[A-Z])", _shout),
+    (
+        "A",
+        r"(?<![A-Za-z.&'’-])((?:[A-Z]{2,20}|[AI])(?:[,!?]?\s(?:[A-Z]{2,20}|[AI])){1,40})(?![A-Za-z&'’0-9-]|\.[A-Z])",
+        _shout,
+    ),
     # FBI, FBI's, CDs, NYC; in six or more letters without a vowel too
     (
         "A",
@@ -241,7 +278,11 @@ SIGNS: list[Rule] = [
     # p<0.05, <5 people, x > y; I <3 you
     ("-", r"(?<=\bI\s)<3\b|(?<=[a-z]{3}\s)<3(?=\s*(?:\Z|[!.]))", lambda: "heart"),
     ("-", r"<(?=\s?[-−]?[$£€]?\.?[0-9])|(?<=\b\w)<(?=\w\b(?!>))", lambda: "less than"),
-    ("-", r"(?<!\A)(?<!\n)>(?=\s?[-−]?[$£€]?\.?[0-9])|>(?=[-−]?[$£€]?\.?[0-9])|(?<=\b\w)>(?=\w\b)", lambda: "greater than"),
+    (
+        "-",
+        r"(?<!\A)(?<!\n)>(?=\s?[-−]?[$£€]?\.?[0-9])|>(?=[-−]?[$£€]?\.?[0-9])|(?<=\b\w)>(?=\w\b)",
+        lambda: "greater than",
+    ),
     # a * b; around words, as in *very*, it is left out
     (" ", r"(?<=\b\w)\s\*\s(?=\w\b)", lambda: "times"),
     ("-", r"(?<=\w\s)\*(?=\s\w)", lambda: "asterisk"),
