@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from common.data.numbers import MAX_DIGITS, inflect_engine
 from common.quality.evaluators import optional_import
-
-if TYPE_CHECKING:
-    import inflect
 
 TITLES = {
     "mr": "mister",
@@ -26,7 +23,7 @@ TITLES = {
     "gen": "general",
 }
 SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
-LONG_NUMBER = re.compile(r"\d(?:,?\d){36,}")  # inflect's names end before 10^36, so digits are read one by one
+LONG_NUMBER = re.compile(rf"\d(?:,?\d){{{MAX_DIGITS},}}")
 SCALE = "|".join([*SCALES, "hundred", "thousand", "million", "billion", "trillion"])
 
 
@@ -102,7 +99,7 @@ def normalise(text: str) -> str:
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)
     text = re.sub(rf"\$(\d[\d,]*(?:\.\d+)?|\.\d+)[\s-]*({SCALE})\b(?:[\s-]dollars?\b)?", many_dollars, text)
     text = re.sub(r"\$(\d[\d,]*)(?:\.(\d\d))?", money, text)
-    text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(_inflector().number_to_words(m[0], andword="")), text)
+    text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(inflect_engine().number_to_words(m[0], andword="")), text)
     text = re.sub(r"\b\d+\.\d+\b", lambda m: cardinal(m[0]), text)
     text = re.sub(r"\b\d{1,3}(?:,\d{3})+\b|\d+", lambda m: f" {year_or_number(m[0])} ", text)
     words = re.findall(r"[a-z]+", text.replace("%", " percent ").replace("'", ""))
@@ -111,7 +108,7 @@ def normalise(text: str) -> str:
 
 def cardinal(number: str) -> str:
     """Spell a number without `and`: `118` is `one hundred eighteen`, `3.5` is `three point five`."""
-    words = _inflector().number_to_words(number, andword="")
+    words = inflect_engine().number_to_words(number, andword="")
     assert isinstance(words, str)
     return words
 
@@ -143,11 +140,4 @@ def money(match: re.Match[str]) -> str:
     """Spell `$3.50` as three dollars fifty cents."""
     dollars, cents = int(match[1].replace(",", "")), int(match[2] or 0)
     parts = [(dollars, "dollar"), (cents, "cent")]
-    return " ".join(f"{cardinal(str(n))} {_inflector().plural_noun(unit, n)}" for n, unit in parts if n)
-
-
-@cache
-def _inflector() -> inflect.engine:
-    import inflect  # takes over a second to import, and training without evaluation does not need it
-
-    return inflect.engine()
+    return " ".join(f"{cardinal(str(n))} {inflect_engine().plural_noun(unit, n)}" for n, unit in parts if n)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, reduce
-from typing import TYPE_CHECKING
+from functools import lru_cache, reduce
 
 from common.data.number_words import PREFIX, numbers_cleaner
+from common.data.numbers import MAX_DIGITS, inflect_engine
 from common.data.transliteration import to_ascii
 from common.errors import UsageError
-
-if TYPE_CHECKING:
-    import inflect
 
 Cleaner = Callable[[str], str]
 
@@ -99,16 +96,6 @@ _DOLLARS = re.compile(r"\$([0-9.,]*[0-9])")
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]+)\.([0-9]+)")
 _ORDINAL = re.compile(r"(?<![0-9])([0-9]+)(st|nd|rd|th)")
 _CARDINAL = re.compile(r"[0-9]+")
-
-MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit
-
-
-@cache
-def inflect_engine() -> inflect.engine:
-    """Return the engine that names numbers, created once."""
-    import inflect  # takes over a second, and not every program needs it
-
-    return inflect.engine()
 
 
 @lru_cache(maxsize=4096)  # every epoch reads the same years and prices

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from common.data.transliteration import to_ascii
 from tacotron2.text.reading.addresses import ADDRESSES
 from tacotron2.text.reading.dates import DATES
+from tacotron2.text.reading.ipa import IPA, to_arpabet
 from tacotron2.text.reading.numerals import NUMERALS
 from tacotron2.text.reading.patterns import Rule
 from tacotron2.text.reading.quantities import QUANTITIES
@@ -174,12 +175,12 @@ def _is_all_caps(text: str) -> bool:
 def _normalise_signs(text: str) -> Iterator[_Segment]:
     """Map digits, fractions and signs of all scripts to those of the rules; letters stay, since cleaners transliterate them."""
     end = 0
-    for match in re.finditer(rf"{_BRACED}|[^\x00-\x7f]", text):
+    for match in re.finditer(rf"{_BRACED}|{IPA}|[^\x00-\x7f]", text):
         if match[0][0] == "{":
             continue
         yield _Segment(end, match.start(), text[end : match.start()], False)
         before, end = text[end : match.start()][-1:], match.end()
-        plain = _normalise_character(match[0])
+        plain = _normalise_character(match[0]) if len(match[0]) == 1 else to_arpabet(match[0])
         if _FRACTION in plain:  # ½ is 1⁄2, and 2½ 2 1⁄2
             plain = f"{' ' if before in _DIGITS else ''}{plain}{' ' if text[end : end + 1] in _DIGITS else ''}"
         yield _Segment(match.start(), end, plain, False)

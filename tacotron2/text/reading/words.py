@@ -296,8 +296,8 @@ SIGNS: list[Rule] = [
     ("-", r"(?<=\w)_(?=\w)", lambda: "underscore"),
     (" -", r"\s?\|\s?", lambda: ", "),
     ("-", rf"([{re.escape(''.join(tables.SIGNS))}])", tables.SIGNS.__getitem__),
-    # characters without a name and without a symbol
-    ("-", r"[\"#*/<>\\^_`~®™\x00-\x08\x0e-\x1b\x7f]", lambda: ""),
+    # characters without a name and without a symbol; < > ® ™ stay for the list of what is left out
+    ("-", r"[\"#*/\\^_`~\x00-\x08\x0e-\x1b\x7f]", lambda: ""),
 ]
 # π, Δx, but not a word in Greek
 _GREEK_LETTERS: list[Rule] = [
