@@ -154,7 +154,7 @@ _DATES: list[Rule] = [
     # due 12/31, by 6/15, the 6/15 meeting; elsewhere it is a fraction
     (
         "0",
-        rf"(?=[0-9]{{1,2}}/[0-9])(?:{_BEFORE_DATES})(?<!\b[Dd]ay\s)(?!{_BEFORE_PARTS})({_MONTH_DIGITS})/({_DAY}){_NO_PART}",
+        rf"(?=[0-9]{{1,2}}/[0-9])(?:{_BEFORE_DATES})(?<!\b[Dd]ay\s)(?!{_BEFORE_PARTS}|(?<!n\s)9/11\b)({_MONTH_DIGITS})/({_DAY}){_NO_PART}",
         _date,
     ),
     (

@@ -21,12 +21,13 @@ from typing import NamedTuple
 from common.data.transliteration import to_ascii
 from tacotron2.text.reading.addresses import ADDRESSES
 from tacotron2.text.reading.dates import DATES
+from tacotron2.text.reading.initials import is_spelled
 from tacotron2.text.reading.ipa import IPA, to_arpabet
 from tacotron2.text.reading.numerals import NUMERALS
 from tacotron2.text.reading.patterns import Rule
 from tacotron2.text.reading.quantities import QUANTITIES
 from tacotron2.text.reading.units import NUMBERS
-from tacotron2.text.reading.words import INITIALISMS, SIGNS, WORDS, is_spelled
+from tacotron2.text.reading.words import INITIALISMS, SIGNS, WORDS
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")

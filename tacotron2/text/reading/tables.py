@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 
-def _list(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
+def words(text: str) -> tuple[str, ...]:
+    """The words of a list."""
+    return tuple(text.split())
 
 
 def _table(entries: str) -> dict[str, str]:
@@ -131,7 +132,7 @@ DAYS = _table("""
 Mon Monday, Tue Tuesday, Tues Tuesday, Wed Wednesday, Thu Thursday, Thur Thursday, Thurs Thursday, Fri Friday
 Sat Saturday, Sun Sunday
 """)
-SHORT_MONTHS = _list("Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec")
+SHORT_MONTHS = words("Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec")
 
 DIRECTIONS = _table("N North, S South, E East, W West")
 STATES = _table("""
@@ -143,7 +144,7 @@ OR Oregon, PA Pennsylvania, RI Rhode Island, SC South Carolina, SD South Dakota,
 VT Vermont, VA Virginia, WA Washington, WV West Virginia, WI Wisconsin, WY Wyoming
 """)
 # Nouns behind large numbers: 1.2m views.
-MANY = _list("""
+MANY = words("""
 views users people followers subscribers downloads copies viewers fans customers clients residents inhabitants jobs homes houses
 households children voters votes tonnes tons barrels streams likes plays hits members players visitors records rows tokens lines
 students workers dollars pounds euros yen deaths cases doses units tickets passengers refugees migrants messages parameters words
@@ -151,21 +152,21 @@ articles books songs images photos videos cars vehicles trees acres hectares sha
 monthly daily active more new registered paying years lives soldiers troops men women families patients babies births tourists
 """)
 # Nouns behind a fraction, which measure: 3/5 cup.
-MEASURES = _list("""
+MEASURES = words("""
 cup cups teaspoon teaspoons tablespoon tablespoons tsp tbsp ounce ounces oz pound pounds lb lbs gram grams g kg kilo kilos pint
 pints quart quarts gallon gallons liter liters litre litres ml inch inches in foot feet ft yard yards mile miles mi meter meters
 metre metres km cm mm acre acres hour hours hr minute minutes min second seconds day days week weeks month months year years
 degree degrees percent ton tons share shares dozen point points size pay price turn turns majority
 """)
 # Nouns behind a pair of numbers with a slash that counts, and nouns before one: 37/100 files, step 3/5.
-COUNTED = _list("""
+COUNTED = words("""
 files tests items students people pages points questions patients users votes tasks steps players seats stars servers members passed
 done complete completed failed correct answered remaining online uploaded downloaded attended available dentists doctors experts
 participants respondents chapters episodes lessons games matches stages levels photos images pictures videos rows lines records
 checks nodes jobs workers builds packages modules tickets spots places slots teams countries states schools employees women men
 children kids adults companies attempts tries goals wins
 """)
-COUNTING = _list("""
+COUNTING = words("""
 step page part slide chapter question task item round level lesson episode test image photo file batch epoch phase attempt score
 scored scores rated rating progress chunk line row lap game match section problem exercise module video track volume issue
 iteration downloading loading processing uploading installing copying building compiling battery health sheet card stage message
@@ -181,57 +182,23 @@ Vt Vermont, Va Virginia, Wash Washington, Wis Wisconsin, Wisc Wisconsin, Wyo Wyo
 N.M New Mexico, N.Y New York, N.C North Carolina, N.D North Dakota, R.I Rhode Island, S.C South Carolina, S.D South Dakota
 W.Va West Virginia, W.V West Virginia
 """)
-IN_NAMES |= {name: OLD_STATES[name] for name in _list("Ariz Calif Conn Fla Minn Tenn")}  # they have no other meaning
+IN_NAMES |= {name: OLD_STATES[name] for name in words("Ariz Calif Conn Fla Minn Tenn")}  # they have no other meaning
 # States only before a zip code: elsewhere these are words, names or degrees.
-NOT_ALWAYS_STATES = _list("OK HI ME OR IN ID AL MD")
+NOT_ALWAYS_STATES = words("OK HI ME OR IN ID AL MD")
 
 # Words that begin a sentence: they separate "in the U.S. He" from "the U.S. Army".
-OPENERS = _list("""
+OPENERS = words("""
 A All An And As At But By For From He Her His How I If In It Its My No Not Now On One Our She So Some Such That The Their Then
 There These They This Those To We What When Where While Who Why With Yes You Your
 """)
 # Words that are not names of streets.
-NOT_STREET_NAMES = _list("Hello Hi Hey Thanks Dear Oh Well Ask Call See Visit")
+NOT_STREET_NAMES = words("Hello Hi Hey Thanks Dear Oh Well Ask Call See Visit")
 
-# Read letter by letter, though they look like words. Those without a vowel need no entry, nor those of two or three letters
-# that are no word, nor those that nobody can pronounce, such as OECD.
-SPELLED_WORDS = frozenset(
-    _list("""
-AARP ABC AC ACL ACLU AD ADA AFL AI AIG ALS AM AMA AMC AMD APA API APR ASAP ATM ATP BA BIOS BMI CAD CEO CFO CIA CIO COO COPD CPA
-CPI CPU CTO DIY DNA DOA DOB DOE DOJ DUI ECG ECU EDT EEG EKG EPA ER ESL ESP ESPN EST ETA EU EULA EV FAA FAQ FBI FDA FYI GDP GOP
-GPA GPU HBO HIV IBM ICU ID IEEE IMF IMAP IMDB IMHO IOU IP IPA IPO IQ IRA IRL IRS ISBN ISO ISP ITV IUD IVF IAEA IDE AFAIK JFK KIA
-LA LAPD LAX LED LSAT MBA MIA MIT MRI NAACP NBA NCAA NIH NSA NYU OCD OEM OJ PA PDA PE PHEV POV POW PR PTA RFID RIP RNA ROI RPI
-RSVP SEC SEO SMS SOS SUV TIA UAE UAW UCL UCLA UFC UFO UI UK UN UPC UPS URI URL US USA USAF USB USC USPS USSR USDA UTC UTF UV UX
-VAT VIP VOA YMCA YWCA WWE AFC AFAM
-""")
-)
-# Words and names of two and three letters, which capitals only stress; others of this length are spelled.
-SHORT_WORDS = frozenset(
-    _list("""
-AH AM AN AS AT AW AX AY BE BY DO EH EM EX GO HA HE HI HO IF IN IS IT LO MA ME MY NO OF OH ON OR OW OX PI SO TO UH UM UP WE YA YE
-YO ACE ACT ADD AGE AGO AHA AID AIM AIR ALE ALL AND ANT ANY APE APP APT ARC ARE ARK ARM ART ASH ASK ATE AWE AXE BAD BAG BAN BAR
-BAT BAY BED BEE BEG BET BID BIG BIN BIT BOB BOO BOW BOX BOY BUD BUG BUN BUS BUT BUY BYE CAB CAN CAP CAR CAT COD COP COW COY CRY
-CUB CUE CUP CUT DAB DAD DAM DAN DAY DEN DEW DID DIE DIG DIM DIN DIP DOC DOG DON DOS DOT DRY DUB DUE DUG DUO DYE EAR EAT EEL EGG
-EGO ELF ELK ELM END ERA EVE EYE FAB FAD FAN FAR FAT FAX FED FEE FEW FIG FIN FIT FIX FLU FLY FOE FOG FOR FOX FUN FUR GAG GAP GAS
-GAY GEL GEM GET GIF GIG GIN GOD GOT GUM GUN GUT GUY GYM HAD HAM HAS HAT HAY HEM HEN HER HEY HID HIM HIP HIS HIT HOG HOP HOT HOW
-HUB HUG HUH HUM HUT ICE ICY ILL INK INN ION ITS IVY JAB JAM JAN JAR JAW JAY JET JIM JOB JOE JOG JOY JUG KAY KEN KEY KID KIM KIN
-KIT LAB LAD LAN LAP LAW LAY LEE LEG LEO LET LID LIE LIP LIT LOG LOL LOT LOU LOW MAC MAD MAN MAP MAR MAT MAX MAY MEN MET MIX MOB
-MOM MOP MUD MUG MUM NAG NAH NAN NAP NAY NET NEW NIL NIT NOD NOR NOT NOW NUN NUT OAK OAR OAT ODD OFF OIL OLD ONE OUR OUT OWE OWL
-OWN PAD PAL PAN PAT PAW PAY PEA PEG PEN PER PET PIE PIG PIN PIT PLY POD POP POT PRO PUB PUT RAG RAM RAN RAP RAT RAW RAY RED RIB
-RID RIG RIM ROB ROD ROM RON ROT ROW ROY RUB RUG RUM RUN RYE SAD SAM SAP SAT SAW SAY SEA SEE SET SEW SEX SHE SHY SIM SIN SIP SIR
-SIS SIT SIX SKI SKY SLY SOB SON SOY SPA SPY SUE SUM SUN TAB TAG TAN TAP TAR TAX TEA TED TEN THE THY TIE TIM TIN TIP TOE TOM TON
-TOO TOP TOW TOY TRY TUB TUG TWO UGH URN USE VAN VET VIA VOW WAN WAR WAS WAX WAY WEB WED WEE WET WHO WHY WIG WIN WIT WOE WON WOO
-WOW YAK YAM YAP YAY YEA YEN YEP YES YET YOU YUM ZAP ZEN ZIP ZOO SAN LEI BEN ANN AMY LIZ DEB DEE GUS HAL HUE IAN IKE KAI LES MEG
-NED PAM RAE REX ROZ SAL SID TAJ TEX UNO VIC WES ZOE
-""")
-)
-# Spelled elsewhere, these are words beside others in capitals: GIVE US A BREAK.
-ALSO_WORDS = frozenset(_list("US AM AD ID LA PA OR IT WHO LED SEC"))
 # A single letter after these is no initial: Vitamin C, Plan B.
-BEFORE_LETTERS = _list("itamin lan rade art ection roup lass ype oint titis")
+BEFORE_LETTERS = words("itamin lan rade art ection roup lass ype oint titis")
 
 # Names before the number of a king, an emperor, a sultan, a pope or a patriarch.
-RULERS = _list("""
+RULERS = words("""
 Abbas Abdulaziz Abdullah Adrian Afonso Agapetus Agathon Ahmed Ahmose Alaric Albert Alexander Alexios Alexius Alexis Alfonso
 Alfred Amadeus Amalric Amenemhat Amenhotep Anastasius Andrew Andronikos Antigonus Antiochus Ardashir Artaxerxes Ashurnasirpal
 Athanasius Augustus Baldwin Bartholomew Basil Bayezid Beatrix Benedict Berengar Bernard Bohemond Boleslaw Boniface Boris
@@ -253,38 +220,38 @@ Victor Victoria Vigilius Visconti Vladimir Vladislaus Vologases Vytautas Waldema
 Wladyslaw Xerxes Yaroslav Yazdegerd Yohannes Zachary Zeno Zog
 """)
 # Given names before a family name with a number, which they do not share with rulers.
-GIVEN_NAMES = _list("""
+GIVEN_NAMES = words("""
 Adam Adlai Alan Alec Anthony Arthur Ben Benjamin Cal Davis Ken Brian Calvin Chris Clarence Cornelius Daniel Dennis Douglas
 Dwight Earl Edwin Ernest Frank Franklin Fred Gary Gerald Griffin Harry Harvey Herbert Howard Hugh Jack Jacob Jay Jeff Jeffrey
 Jim Joe Jonathan Kenneth Kevin Larry Lawrence Loudon Mark Matthew Nelson Patrick Ralph Ray Ronald Ross Roy Russell Sam Samuel
 Scott Stuart Theodore Thomas Thurston Timothy Tom Trey Walter Warren Winthrop
 """)
-ROYAL_TITLES = _list("""
+ROYAL_TITLES = words("""
 King Queen Pope Emperor Empress Tsar Czar Kaiser Sultan Pharaoh Prince Princess Duke Count Archduke Shah Khan Caliph Patriarch
 Antipope Margrave Elector Landgrave Catholicos Doge Khagan Emir Negus Maharaja Bishop Archbishop
 """)
 # Behind "Charles I" these show that the numeral is meant; behind "I", they cannot follow the pronoun or seldom do.
-AFTER_FIRST = _list("""
+AFTER_FIRST = words("""
 of and was is had has did in on at by to who whose as for with from until ruled reigned died became made came took gave
 succeeded began built married sent won lost fled led or when the
 """)
 # Verbs that follow the pronoun: the part I like.
-AFTER_PRONOUN = _list("""
+AFTER_PRONOUN = words("""
 am have do don did didn would wouldn will can could couldn cannot should might must want wanted like liked love loved hate hated
 need needed know knew think thought read wrote see saw play played use used bought buy ordered order get got remember mean meant
-enjoy enjoyed prefer preferred take took mentioned said told wish miss missed hope guess believe always never just really
-actually also
+enjoy enjoyed prefer preferred take took mentioned said told wish miss missed hope guess believe
 """)
+ADVERBS = words("always never just really actually also")
 # Nouns before a Roman numeral; after those of NUMBERED_TO_TEN a single V or X is a number too.
-NUMBERED_TO_TEN = _list("Chapter Part Book Volume Act Scene Article Episode Canto Lesson War")
+NUMBERED_TO_TEN = words("Chapter Part Book Volume Act Scene Article Episode Canto Lesson War")
 COUNTED_NOUNS = (
     *NUMBERED_TO_TEN,
-    *_list(
+    *words(
         "Bowl Apollo Section Title Phase Type Level Class Grade Stage Appendix Figure Table Mark Unit Fantasy Rocky Page Pages"
     ),
 )
 # Nouns after a Roman numeral, which is then an ordinal.
-IN_ORDER = _list(
+IN_ORDER = words(
     "century centuries dynasty dynasties corps olympiad corinthians thessalonians chronicles maccabees esdras"
 )
 # Books of the Bible before a chapter and a verse; of those in the second list there are several.
@@ -299,12 +266,12 @@ Cor Corinthians, Thess Thessalonians, Tim Timothy, Pet Peter, Macc Maccabees, Ti
 BOOKS = frozenset(
     [
         *BIBLE.values(),
-        *_list("Ruth Esther Ezra Job Joel Amos Jonah Acts Jude Sirach Tobit Judith Wisdom Baruch Revelations Psalms"),
+        *words("Ruth Esther Ezra Job Joel Amos Jonah Acts Jude Sirach Tobit Judith Wisdom Baruch Revelations Psalms"),
     ]
 )
 
 # Endings that mark a name as an address or a file, without http:// or www. before it.
-ENDINGS = _list("""
+ENDINGS = words("""
 com org net edu gov mil info biz io ai tv dev app xyz online co uk co.uk ac.uk ca au nz ie de fr es pt nl pl cz sk hu ro bg gr
 ru ua tr dk fi ch lu eu jp cn kr tw hk sg th vn ph mx ar cl za ng ke eg ly gg fm pdf txt html htm csv tsv json jsonl py js ts
 tsx jsx exe zip jpg jpeg png gif svg bmp webp tiff doc docx xls xlsx ppt pptx odt rtf epub tex md rst mp3 mp4 wav flac ogg opus
@@ -312,8 +279,8 @@ m4a avi mov mkv webm xml yml yaml toml ini cfg conf log sql db sh dll iso tar gz
 rs ipynb pth onnx bin dat bak tmp apk dmg deb rpm whl jar lock env
 """)
 # Endings of addresses that are also words: only with a path or behind another point.
-ENDINGS_AND_WORDS = _list("it is in at be us me to my so am as do id no la st ms se")
-SPELLED_IN_ADDRESSES = _list("""
+ENDINGS_AND_WORDS = words("it is in at be us me to my so am as do id no la st ms se")
+SPELLED_IN_ADDRESSES = words("""
 www edu io ai uk eu html exe faq api usa fr de es nl ie ca au ly id md mp uk jp ru ch ua eu us nz za br ar il ua ac ua cfg
 """)
 SIGNS_IN_ADDRESSES = {
@@ -390,7 +357,7 @@ SIGNS = {
 GREEK = dict(
     zip(
         "αβγδεζηθικλμνξοπρστυφχψω",
-        _list("""
+        words("""
 alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon phi chi psi omega
 """),
     )
@@ -411,3 +378,12 @@ WITH_SLASH = {
     "N/A": "N A",
     "s/he": "she or he",
 }
+# ARPAbet for the sounds of English in the International Phonetic Alphabet.
+IPA_VOWELS = _table("""
+iː IY, i IY, ɪ IH, eɪ EY, ɛ EH, e EH, æ AE, ɑː AA, ɑ AA, ɒ AA, ɔː AO, ɔ AO, oʊ OW, əʊ OW, o OW, ʊ UH, uː UW, u UW, ʌ AH, ə AH
+aɪ AY, aʊ AW, ɔɪ OY, ɜːr ER, ɜː ER, ɝ ER, ɚ ER, ər ER, ɜ ER, aː AA, a AA, ɐ AH, ɨ IH
+""")
+IPA_CONSONANTS = _table("""
+p P, b B, t T, d D, k K, ɡ G, g G, tʃ CH, t͡ʃ CH, dʒ JH, d͡ʒ JH, f F, v V, θ TH, ð DH, s S, z Z, ʃ SH, ʒ ZH, h HH, m M, n N, ŋ NG
+l L, ɫ L, r R, ɹ R, ɾ T, j Y, w W
+""")

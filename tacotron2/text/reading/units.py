@@ -47,6 +47,16 @@ def _names(symbol: str) -> tuple[str, str]:
     return UNITS["".join(symbol.split()).translate(_TWINS).replace("floz", "fl oz").replace("fl.oz", "fl oz")]  # "° C"
 
 
+def _power_of(unit: str, power: str | None) -> str:
+    """Unit with a power: cubic meter, but second squared."""
+    size = _POWERS.get(power or "")
+    return (
+        f"{unit} {'squared' if size == 'square' else 'cubed'}"
+        if size and unit == "second"
+        else f"{size or ''} {unit}".lstrip()
+    )
+
+
 def _unit(
     prefix: str | None, symbol: str, power: str | None, per: str | None, per_power: str | None
 ) -> tuple[str, str]:
@@ -55,7 +65,7 @@ def _unit(
     if size := _POWERS.get(prefix or power or ""):
         one, many = f"{size} {one}", f"{size} {many}"
     if per:
-        suffix = f" per {_names(per)[0]}" + {None: "", "2": " squared", "²": " squared"}.get(per_power, " cubed")
+        suffix = f" per {_power_of(_names(per)[0], per_power)}"
         one, many = one + suffix, many + suffix
     return one, many
 

@@ -6,6 +6,7 @@ import re
 
 from tacotron2.text.reading import tables
 from tacotron2.text.reading.dates import month
+from tacotron2.text.reading.initials import ALSO_WORDS, NO_INITIALS, is_spelled
 from tacotron2.text.reading.numbers import cardinal, groups_of_digits, ordinal
 from tacotron2.text.reading.patterns import POINT, Rule, any_of, behind
 
@@ -151,7 +152,6 @@ _ABBREVIATIONS: list[Rule] = [
 
 # --- initials ---
 
-_NO_INITIALS = "MR|MRS|MS|DR|ST|MT|JR|SR|FT|LT|NTH|PSST|TSK|PFFT|S?HM+|SHH*|[BG]RR+|MM+|ZZ+"
 _NOT_AFTER = "".join(rf"(?<!{word}\s)" for word in tables.BEFORE_LETTERS)
 
 
@@ -180,22 +180,6 @@ _INITIALS: list[Rule] = [
     ("A", r"\bPhD(s)?\b", lambda ending: _letters("PHD", ending)),
     ("a", r"\b(iOS|mRNA|tRNA)\b", lambda word: _letters(word.upper())),
 ]
-# No English word begins or ends in other groups of consonants.
-_ONSET = "(?:[BCDFGHJKLMNPQRSTVWXYZ]|[BCDFGKPST]R|[BCFGKPS]L|S[CKMNPTWHQ]|S[CPT]R|SPL|[CGPRTW]H|[DT]W|QU|[KW]N|[CPST]HR|SCH|WR)?"
-_CODA = (
-    "(?:[BCDFGHKLMNPRSTVWXYZ]|([BDFGLMNRST])\\1|[CNR]K|C[HT]|CKS?|[NRS]CH|TCH|LD|LFT?|L[KMPST]|M[BPS]|N[CDGSTX]|NTH|[PR]S|PT|P?H|R[BCDFGLMNPT]|[CS]H|TH|GHT"
-    "|S[KMPT]|TS|TZ|FT|GS|DS|KS|LS|WN|WL|WS|YS|NDS|NTS|RTS|RDS|STS|NGS|RKS|RMS|LLS|SS|FFS|NKS|WD|WK|GN|RTH|XT|MPS|BS|LTH|NGTH|WTH|RSE)?"
-)
-_PRONOUNCEABLE = re.compile(f"{_ONSET}[AEIOUY].*(?<=[AEIOUY]){_CODA}|{_ONSET}[AEIOUY]+{_CODA}")
-
-
-def is_spelled(word: str) -> bool:
-    """True for initials that are read letter by letter: NYC and OECD, but not NATO and STOP."""
-    if word in tables.SPELLED_WORDS:
-        return True
-    if len(word) < 4:
-        return word not in tables.SHORT_WORDS and not re.fullmatch(_NO_INITIALS, word)
-    return len(word) < 7 and not _PRONOUNCEABLE.fullmatch(word)
 
 
 def _initials(word: str, ending: str | None = None) -> str:
@@ -205,9 +189,9 @@ def _initials(word: str, ending: str | None = None) -> str:
 def _shout(words: str) -> str:
     """Neighbouring words in capitals: if one of them is no initialism, those that may be words are words."""
     parts = re.split("([A-Z]+)", words)
-    is_shout = any(len(part) > 1 and part not in tables.ALSO_WORDS and not is_spelled(part) for part in parts[1::2])
+    is_shout = any(len(part) > 1 and part not in ALSO_WORDS and not is_spelled(part) for part in parts[1::2])
     parts[1::2] = [
-        part if len(part) == 1 or (is_shout and part in tables.ALSO_WORDS) else _initials(part) for part in parts[1::2]
+        part if len(part) == 1 or (is_shout and part in ALSO_WORDS) else _initials(part) for part in parts[1::2]
     ]
     return "".join(parts)
 
@@ -242,14 +226,15 @@ INITIALISMS: list[Rule] = [
     # FBI, FBI's, CDs, NYC; in six or more letters without a vowel too
     (
         "A",
-        rf"(?<![A-Za-z.])((?!(?:{_NO_INITIALS})(?![A-Za-z]))[B-DF-HJ-NP-TV-XZ]{{2,6}})(['’]?s)?(?![A-Za-z])",
+        rf"(?<![A-Za-z.])((?!(?:{NO_INITIALS})(?![A-Za-z]))[B-DF-HJ-NP-TV-XZ]{{2,6}})(['’]?s)?(?![A-Za-z])",
         _letters,
     ),
-    ("A", r"(?<![A-Za-z.])([A-Z]{2,6})(['’]?s)?(?![A-Za-z])", _initials),
+    ("A", r"(?<![A-Za-z.])([A-Z]{2,6})(['’]?s)?(?![A-Za-z]|['’][A-Z])", _initials),
 ]
 
 # --- signs ---
 
+_PATH = r"[\w.-]+/|(?:etc|usr|var|tmp|home|opt|dev|bin|proc|root|mnt)\b"
 SIGNS: list[Rule] = [
     # dashes that the cleaner would drop: a pause within a sentence
     (" -", r"\A\s?[—―]+\s?", lambda: ""),
@@ -266,7 +251,7 @@ SIGNS: list[Rule] = [
     ("Aa", rf"(?<!\w)({any_of(tables.WITH_SLASH)})(?!\w)", tables.WITH_SLASH.__getitem__),
     ("a", r"\bw/(?=\w)", lambda: "with"),
     # this/that
-    (" -", r"(?<=\w)\s?/\s?(?=\w)", lambda: "slash"),
+    (" -", rf"(?<=\w)(?:/\s?|\s/\s?(?!{_PATH}))(?=\w)", lambda: "slash"),
     # a <= b, a -> b
     ("-", r"<=", lambda: "less than or equal to"),
     ("-", r">=", lambda: "greater than or equal to"),
