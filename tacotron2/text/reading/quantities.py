@@ -239,11 +239,15 @@ _FOREIGN: list[Rule] = [
     # 1,00,000
     (
         "0-n",
-        rf"(?:{_SIGN}\s?|)([0-9]{{1,2}}(?:,[0-9]{{2}})+,[0-9]{{3}}){_NO_DIGIT}",
+        rf"(?:{_SIGN}\s?|)([0-9]{{1,2}}(?:,[0-9]{{2}}){{1,8}},[0-9]{{3}}){_NO_DIGIT}",
         lambda sign, amount: (sign or "") + _american(amount.replace(",", "")),
     ),
     # 10 000: with narrow spaces anywhere; with plain ones a number that is round, has more groups or counts something
-    ("0", rf"{_START}([0-9]{{1,3}}(?:{_NARROW}[0-9]{{3}})+){_NO_DIGIT}({_MONEY_BEHIND}|{_UNIT_BEHIND})?", _american),
+    (
+        "0",
+        rf"{_START}([0-9]{{1,3}}(?:{_NARROW}[0-9]{{3}}){{1,8}}){_NO_DIGIT}({_MONEY_BEHIND}|{_UNIT_BEHIND})?",
+        _american,
+    ),
     (
         "0",
         rf"{_START}(?<!\+)([1-9][0-9]{{0,2}}(?:{_GROUPED}|\s[0-9]{{3}}(?={_MONEY_BEHIND}|{_UNIT_BEHIND}|\s(?:{any_of(MANY)})\b)))"

@@ -36,7 +36,7 @@ _INCH = UNITS["in"]
 _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "square", "cu": "cubic"}
 _TWINS = str.maketrans("μΩ", "µΩ")  # Greek mu and omega for the signs of micro and ohm
 _SYMBOLS = any_of(UNITS.keys() - WORDS_AND_UNITS).replace("°", r"°\s?").replace("µ", "[µμ]").replace("Ω", "[ΩΩ]")
-_WITH_UNIT = r"[0-9.,]+(?:\s?|-)[A-Za-z°%‰¢′″µμΩΩÅ]"
+_WITH_UNIT = r"[0-9.,]{1,40}(?:\s?|-)[A-Za-z°%‰¢′″µμΩΩÅ]"
 _SYMBOL = rf"(?:{_SYMBOLS}|(?<=\s)s|W(?!\.?\s[A-Z0-9])|in(?=\.|\s(?:long|wide|tall|high|deep|thick|by|x)\b))"
 _POWER = r"(?:\^?([23²³]))?"
 _END = r"(?![A-Za-z0-9])"
@@ -156,7 +156,7 @@ _WITH_UNITS: list[Rule] = [
     # a 27" monitor, a 5' fence; 6' long
     (
         "0",
-        rf"(?=[0-9.,]+[\"”″{FEET}])(?:{AN_ARTICLE}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
+        rf"(?=[0-9.,]{{1,40}}[\"”″{FEET}])(?:{AN_ARTICLE}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
         _mark,
     ),
     (
