@@ -40,6 +40,7 @@ def _ruler(name: str, numeral: str) -> str:
 # A single I is a word, unless its neighbours show that it is a number.
 _NO_VERB = rf"(?!\s(?:{any_of(tables.AFTER_PRONOUN)})\b|['’](?!s\b))"
 _AFTER_PRONOUN = rf"{_NO_VERB}(?!\s(?:{any_of(tables.ADVERBS)})\b)"
+_NO_INITIAL = rf"(?!\.\s+(?!(?:{any_of(tables.OPENERS)})\b)[A-Z])"  # Robert I. Smith
 _END = r"(?=\s*\Z|['’]s\b|[.,;:!?)\]\"”–—-])"
 _AFTER_FIRST = rf"(?:{_END}|(?=\s(?:{any_of(tables.AFTER_FIRST)}|\(|—|–|[a-z]+ed)\b)|(?=\s[(—–]))"
 _PARTS = any_of(
@@ -112,7 +113,7 @@ _ROMAN_NUMERALS: list[Rule] = [
     ("r", rf"\b({_FAMILY}),?\s(II|III|IV)\b", _ruler),
     # Charles I of England, Queen Elizabeth I, but not "Charles I think"
     ("r", rf"\b((?:{_TITLES})\s[A-Z][A-Za-z]+(?:\s[A-Z][A-Za-z]+){{0,2}})\s(I)\b{_NO_VERB}", _ruler),
-    ("r", rf"\b({_RULERS})\s(I)\b{_AFTER_PRONOUN}{_AFTER_FIRST}", _ruler),
+    ("r", rf"\b({_RULERS})\s(I)\b{_NO_INITIAL}{_AFTER_PRONOUN}{_AFTER_FIRST}", _ruler),
     # World War II, Chapter XIV, pp. iv-vi
     (
         "r",
