@@ -64,9 +64,9 @@ $ dollar/dollars/cent/cents, £ pound/pounds/penny/pence, € euro/euros/cent/ce
 Rs rupee/rupees/paisa/paise, Rs. rupee/rupees/paisa/paise, kr krone/kroner/øre/øre, kr. krone/kroner/øre/øre
 """).items()
 }
-_UNITS |= CODES | _BEHIND
 UNITS = {
-    symbol: (one, many or one + "s") for symbol, (one, _, many) in ((s, n.partition("/")) for s, n in _UNITS.items())
+    symbol: (one, many or one + "s")
+    for symbol, (one, _, many) in ((s, n.partition("/")) for s, n in {**_UNITS, **CODES, **_BEHIND}.items())
 }
 
 # Every abbreviation once, with the places where it is read in full:
@@ -124,7 +124,6 @@ NUMBER_WITHOUT_POINT = _add_capitalised(_short_forms("n"))
 BEFORE_YEAR = {**_short_forms("Y"), "Est": "Established"}
 NEVER_LAST = {name: full for name, full in _add_capitalised(_short_forms("L")).items() if not name.isupper()}
 ABBREVIATIONS = _short_forms("A")
-IN_NAMES = _short_forms("C", capitalised=True)
 STREETS = _short_forms("S", capitalised=True)
 STREETS_ANYWHERE = _short_forms("s", capitalised=True)
 
@@ -182,7 +181,10 @@ Vt Vermont, Va Virginia, Wash Washington, Wis Wisconsin, Wisc Wisconsin, Wyo Wyo
 N.M New Mexico, N.Y New York, N.C North Carolina, N.D North Dakota, R.I Rhode Island, S.C South Carolina, S.D South Dakota
 W.Va West Virginia, W.V West Virginia
 """)
-IN_NAMES |= {name: OLD_STATES[name] for name in words("Ariz Calif Conn Fla Minn Tenn")}  # they have no other meaning
+IN_NAMES = {
+    **_short_forms("C", capitalised=True),
+    **{name: OLD_STATES[name] for name in words("Ariz Calif Conn Fla Minn Tenn")},  # they have no other meaning
+}
 # States only before a zip code: elsewhere these are words, names or degrees.
 NOT_ALWAYS_STATES = words("OK HI ME OR IN ID AL MD")
 
@@ -354,7 +356,7 @@ SIGNS = {
     **{sign: names[0] for sign, names in SIGNED.items() if len(sign) == 1},
     **{"[": "(", "]": ")"},
 }
-GREEK = dict(
+_GREEK = dict(
     zip(
         "αβγδεζηθικλμνξοπρστυφχψω",
         words("""
@@ -362,13 +364,11 @@ alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron
 """),
     )
 )
-GREEK |= {letter.upper(): name for letter, name in GREEK.items()} | {
-    "ς": "sigma",
-    "ϑ": "theta",
-    "ϕ": "phi",
-    "ϵ": "epsilon",
+GREEK = {
+    **_GREEK,
+    **{letter.upper(): name for letter, name in _GREEK.items()},
+    **{"ς": "sigma", "ϑ": "theta", "ϕ": "phi", "ϵ": "epsilon", "µ": "mu", "Ω": "omega", "ϰ": "kappa", "ϱ": "rho"},
 }
-GREEK |= {"µ": "mu", "Ω": "omega", "ϰ": "kappa", "ϱ": "rho"}
 WITH_SLASH = {
     "and/or": "and or",
     "w/o": "without",
