@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.audio.quiet import quiet_decoder
 from common.audio.stft import STFT, TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
@@ -102,13 +103,14 @@ def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:
 
 @contextmanager
 def _explain_errors(name: str) -> Iterator[None]:
-    """Context that turns libsndfile's errors about a file into DataError."""
+    """Context that turns libsndfile's errors about a file into DataError, and drops its decoders' own messages."""
     import soundfile
 
     if not os.path.isfile(name):
         raise DataError(f"{name}: no such audio file")
     try:
-        yield
+        with quiet_decoder(name):
+            yield
     except FileNotFoundError:  # it went away in between
         raise DataError(f"{name}: no such audio file") from None
     except TypeError:  # soundfile's error for a name that ends in .raw

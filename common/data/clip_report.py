@@ -17,6 +17,7 @@ import soundfile
 
 from common.audio import silence
 from common.audio.audio_processing import load_audio
+from common.audio.quiet import quiet_decoder
 from common.data.filelist import sift_filelist
 from common.data.parallel import run_parallel
 from common.errors import DataError
@@ -178,7 +179,8 @@ def _measure_files(files: list[str], sampling_rate: int, workers: int) -> list[t
 def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | str]:
     """Return the header of an audio file (None if unreadable), and its sound or the problem with it."""
     try:
-        info = soundfile.info(file)
+        with quiet_decoder(file):
+            info = soundfile.info(file)
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file without a header
         header = None
     else:

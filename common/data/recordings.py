@@ -22,12 +22,18 @@ from common.audio import silence
 from common.audio.audio_processing import read_audio, save_audio
 from common.audio.stft import AudioConfig
 from common.data.parallel import run_parallel
+from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
 MARGIN = 0.05  # seconds of silence kept at either end
+
+
+def name_key(name: str) -> str:
+    """Spell a file's name or path so that all spellings agree: of its case, accents (NFC) and slashes."""
+    return compose(name).casefold().replace("\\", "/").removeprefix("./")
 
 
 class Recording(NamedTuple):

@@ -20,10 +20,9 @@ from common.errors import DataError
 from common.training.checkup import spread
 from studio.plan.file import MODELS, ModelPlan, read_plan
 from studio.project import Project, check_inside
+from studio.train.lines import describe
 from studio.train.progress import ModelProgress, Progress
 from studio.train.run_log import RunLog
-from studio.voice.card import describe_measures
-from studio.wording import HOUR, duration
 
 LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
 CURVE_SECONDS = 10.0  # between updates of the curve
@@ -199,33 +198,6 @@ def progress_of(project: Project, name: str) -> ModelProgress:
         return Progress(project.root / "runs" / "progress.json").of(name)
     except DataError:
         return ModelProgress()
-
-
-def describe(name: str, log: RunLog, settings: ModelPlan | None, progress: ModelProgress) -> str:
-    """Describe a training: step, epoch, loss, time left, and the newest report."""
-    if not log.step:
-        return f"{name}: no step yet."
-    epochs = settings.epochs if settings else 0
-    total = epochs * log.steps_per_epoch
-    steps = f"step {log.step:,}" + (f" of {total:,}" if total else "")
-    lines = [f"{name}: {steps}, epoch {log.epoch + 1}" + (f" of {epochs}" if epochs else "")]
-    lines[0] += f", loss {log.losses.training[log.step]:.4f}."
-    if progress.finished:
-        lines.append(f"Finished: {progress.reason}.")
-    elif log.seconds_per_step and total:
-        left = seconds_left(total - log.step, log.seconds_per_step, settings, progress)
-        lines.append(f"{log.seconds_per_step:.2f} s a step, about {duration(left)} left at most.")
-    if log.report and (words := describe_measures(log.report[1])):
-        lines.append(f"Report of epoch {log.report[0] + 1}: {words}.")
-    return "\n".join(lines)
-
-
-def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progress: ModelProgress) -> float:
-    """Return the seconds that the remaining steps take, or those left of the plan's hours if they are fewer."""
-    left = max(0, steps) * seconds
-    if settings and settings.hours is not None:
-        left = min(left, max(0.0, HOUR * settings.hours - progress.spent))
-    return left
 
 
 def studio_train_argv(project: Project) -> list[str]:

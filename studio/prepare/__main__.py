@@ -25,7 +25,8 @@ from studio.prepare.lists import (
     training_problems,
     write_lists,
 )
-from studio.prepare.recognition import ClipSound, recognise
+from studio.prepare.matching import find_transcripts
+from studio.prepare.recognition import ClipSound, check_packages, recognise
 from studio.prepare.review import (
     NO,
     YES,
@@ -39,10 +40,19 @@ from studio.prepare.review import (
     store_proposals,
     write_review,
 )
-from studio.prepare.sources import find_sources
+from studio.prepare.sources import SourceFile, drop_copies, find_sources
 from studio.prepare.speakers import ALIKE, SEVERAL, describe_voices, find_voices
-from studio.prepare.texts import WORDS, ClipText, has_words, needs_words, recognise_parts, remove_parts, texts_of
-from studio.prepare.transcripts import Transcript, find_transcripts
+from studio.prepare.texts import (
+    RECOGNISED,
+    WORDS,
+    ClipText,
+    has_words,
+    needs_words,
+    recognise_parts,
+    remove_parts,
+    texts_of,
+)
+from studio.prepare.transcripts import Transcript
 from studio.project import Project, lock_project
 
 PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv before edits
@@ -79,9 +89,10 @@ def prepare(options: PrepareOptions) -> None:
     write_review(project.review, sort_worst_first(edits.rows))
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
-    report.store_problems(project, cut.problems)
-    for line in report.describe_problems(cut.problems):
-        print(line)
+    problems = [*cut.problems, *report.describe_late_cues(cut.recordings, cut.transcripts)]
+    report.store_problems(project, problems)
+    for line in [*report.describe_problems(problems), *report.describe_recordings(cut.recordings, edits.rows)]:
+        print(line, flush=True)
     try:
         training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
     except DataError as error:
@@ -153,24 +164,48 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
-        found = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
+        found = report.listed([path.name for path in listing.others], 5) or "nothing"
         problem = f"{folder}: no recordings, only {found}; expected wav, flac, mp3, m4a …"
         raise DataError(join_problems([*listing.problems, problem]))
-    if others := listing.describe_others():
-        print(f"not read, since their endings are not those of recordings: {others}")
-    transcripts = find_transcripts(folder, listing.sources)
+    if others := listing.describe_others(folder):
+        print(f"not read, since their endings are those of neither recordings nor transcripts: {others}")
+    matches = find_transcripts(folder, listing.sources, listing.others, options.texts.language)
+    for line in report.describe_fates(matches.fates):
+        print(line, flush=True)
+    transcripts = matches.transcripts
+    sources, copies = drop_copies(listing.sources, transcripts)
+    check_recogniser(sources, transcripts, options)
     jobs = [
         CuttingJob(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
-        for source in listing.sources
+        for source in sources
     ]
     jobs = recognise_parts(jobs, project, options.texts, options.num_workers)
     results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
     remove_parts(project)
     recordings = [result for result in results if isinstance(result, CutRecording)]
-    problems = listing.problems + [result for result in results if isinstance(result, str)]
+    unused = [str(fate) for fate in matches.fates if not fate.is_used]
+    problems = [*listing.problems, *copies, *unused, *(result for result in results if isinstance(result, str))]
     if not recordings:
         raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
     return CutRecordings(recordings, transcripts, problems)
+
+
+def check_recogniser(
+    sources: Sequence[SourceFile], transcripts: Mapping[str, Transcript], options: PrepareOptions
+) -> None:
+    """Raise DataError for what would end the run later: missing packages, or recordings without a text in an unknown language."""
+    config = options.texts
+    wanting = [source.name for source in sources if source.name not in transcripts]
+    if wanting and not config.recogniser:
+        raise DataError(_without_recogniser(wanting, config.language))
+    check_packages(config, bool(wanting), not options.allow_several_speakers)
+
+
+def _without_recogniser(names: Sequence[str], language: str) -> str:
+    return (
+        f"{len(names)} recordings have no transcript with times, such as {names[0]}, and the built-in recogniser does"
+        f" not know the language {language!r}: write NAME.srt beside them, or give an endpoint with --transcriber URL"
+    )
 
 
 def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
@@ -178,10 +213,7 @@ def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, lis
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
     if wanting and not config.recogniser:
-        raise DataError(
-            f"{len(wanting)} recordings have no transcript with times, such as {wanting[0].name}, and the built-in recogniser does"
-            f" not know the language {config.language!r}: write NAME.srt beside them, or give an endpoint with --transcriber URL"
-        )
+        raise DataError(_without_recogniser([recording.name for recording in wanting], config.language))
     chosen = cut.recordings if config.verify and config.recogniser else wanting
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
     clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
@@ -220,7 +252,9 @@ def propose(
     """Return a row for every clip, with its faults; `others` are the clips in another voice."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
-    first = {clip.digest: clip.name for _, clip in reversed(clips)}
+    # of clips with the same samples the first one counts, or the first with a text by people
+    by_worth = sorted(zip(clips, of_clips, strict=True), key=lambda pair: pair[1].source == RECOGNISED, reverse=True)
+    first = {clip.digest: clip.name for (_, clip), _ in by_worth}
     candidates = [
         Candidate(
             clip.seconds,

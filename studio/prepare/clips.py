@@ -19,13 +19,13 @@ from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig
-from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, spans_of, units_of
+from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of
 from studio.prepare.faults import AROUND, Measures, measure_clip
-from studio.prepare.levels import Levels, fill_silence, find_silence, is_speech, measure_levels
+from studio.prepare.levels import AUDIBLE, Levels, fill_silence, find_silence, find_sounds, is_speech, measure_levels
 from studio.prepare.sources import SourceFile, file_digest, open_sound
 from studio.prepare.transcripts import Transcript
 
-VERSION = 2  # of the cutting; records of another version are made again
+VERSION = 3  # of the cutting; records of another version are made again
 
 
 class CutClip(NamedTuple):
@@ -54,6 +54,7 @@ class CutRecording(NamedTuple):
     seconds: float
     rate: int
     channels: int
+    speech: float  # seconds of sound between pauses
     clips: list[CutClip]
 
 
@@ -69,7 +70,7 @@ class CuttingJob(NamedTuple):
     config: CuttingConfig
     records: Path
     clips: Path
-    recogniser: str = ""  # the one whose words find the sentence ends; "" if these do not matter
+    recogniser: str = ""  # the one whose words find sentence ends and divide long subtitles; "" if these do not matter
     words: tuple[str, ...] = ()  # recognised in each part (K,)
     longest_pauses: tuple[float, ...] = ()  # (K,), as join_sentences takes them
 
@@ -78,13 +79,26 @@ class CuttingJob(NamedTuple):
         """True for a recording with a text but no times, which stays whole if it is short enough."""
         return self.transcript is not None and not self.transcript.cues
 
-    def units(self, levels: Levels) -> list[Unit]:
-        """Divide the recording at every pause, or at its subtitles."""
-        return units_of(levels, self.config, self.transcript.cues if self.transcript else (), self.is_one_clip)
+    def units(self, levels: Levels, has_words: bool) -> list[Unit]:
+        """Divide the recording at every pause, or at its subtitles, which words divide further."""
+        cues = self.transcript.cues if self.transcript else ()
+        return units_of(levels, self.config, cues, self.is_one_clip, has_words)
+
+    def add_words(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return the units with the texts that their words decide, joined to sentences; as they are without words."""
+        if not self.words:
+            return list(units)
+        if self.transcript and self.transcript.cues:
+            return share_texts(units, self.words)
+        units = [replace(unit, text=text) for unit, text in zip(units, self.words, strict=True)]
+        return join_sentences(units, self.longest_pauses, self.config)
 
 
 def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
-    """Cut a recording at every pause, into a folder. None for a single part, existing clips, or a bad file."""
+    """Cut the parts of a recording whose words are needed, into a folder: all between pauses, or those of long subtitles.
+
+    None if no words are needed, for existing clips, or a bad file.
+    """
     try:
         if read_record(job.records / f"{_key_of(job)}.json", job.clips):
             return None
@@ -93,8 +107,11 @@ def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
         if record := read_record(folder / f"{key}.json", folder):
             return record
         levels = measure_levels(job.source.path)
-        units = parts.units(levels)
-        return _store(parts, key, levels, parts_of(units, levels.seconds, job.config)) if len(units) > 1 else None
+        units = parts.units(levels, True)
+        spans = parts_of(units, levels.seconds, job.config)
+        if job.transcript and job.transcript.cues:
+            spans = [span for span, unit in zip(spans, units, strict=True) if unit.shared is not None]
+        return _store(parts, key, levels, spans) if len(units) > 1 and spans else None
     except UnwritableError:
         raise
     except DataError:  # cut_recording names it
@@ -111,12 +128,9 @@ def cut_recording(job: CuttingJob) -> CutRecording | str:
         if record := read_record(job.records / f"{key}.json", job.clips):
             return record
         levels = measure_levels(job.source.path)
-        units = job.units(levels)
-        if job.words:
-            units = [replace(unit, text=text) for unit, text in zip(units, job.words, strict=True)]
-            units = join_sentences(units, job.longest_pauses, job.config)
+        units = job.add_words(job.units(levels, bool(job.words)))
         if not units:
-            return f"{job.source.path}: no speech found in it"
+            return f"{job.source.path}: {_without_speech(job, levels)}"
         return _store(job, key, levels, spans_of(units, levels.seconds, job.config))
     except UnwritableError:
         raise
@@ -124,10 +138,21 @@ def cut_recording(job: CuttingJob) -> CutRecording | str:
         return str(error)
 
 
+def _without_speech(job: CuttingJob, levels: Levels) -> str:
+    """Say why a recording has no clips."""
+    loudest = float(np.max(levels.levels))
+    if loudest < AUDIBLE:
+        return f"no speech found in it: at {loudest:.0f} dBFS its loudest part is too quiet"
+    if job.transcript and job.transcript.cues and is_speech(levels.levels).any():
+        return f"none of the {len(job.transcript.cues)} times in {job.transcript.origin} fits its {levels.seconds:.0f} s of sound"
+    return "no speech found in it"
+
+
 def _store(job: CuttingJob, key: str, levels: Levels, spans: Sequence[Span]) -> CutRecording:
     """Write the clips of a recording, and then its record."""
     clips = list(_write_clips(job, levels, spans))
-    record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, clips)
+    speech = round(sum(sound.length for sound in find_sounds(levels.levels, levels.step, job.config.min_pause)), 3)
+    record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, speech, clips)
     with atomic_write(job.records / f"{key}.json") as file:
         file.write(json.dumps(record, ensure_ascii=False).encode())
     return record

@@ -4,17 +4,22 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
+from studio.prepare.alignment import assign_words
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.levels import Interval, Levels, find_sounds, is_speech, sounds_of_mask
 from studio.prepare.transcripts import Cue, ends_sentence
 
 SNAP = 0.6  # largest distance from a subtitle's time to its pause, in seconds
+LATE = 1.2  # seconds that speech may go on after a subtitle
 FORCED_FROM = 0.4  # share of the longest clip before which no cut is forced
 SHORTER_PAUSES = (0.12, 0.08)  # seconds; tried in speech that is too long for a clip
 QUIET = 0.05  # seconds of low level at which a cut is forced
@@ -33,6 +38,11 @@ class Unit:
     text: str = ""  # from subtitles or the recogniser
     is_sentence_end: bool | None = None  # None: unknown
     is_forced: bool = False  # more speech follows it, without a pause
+    is_late: bool = False  # it begins within speech
+    is_last: bool = False  # speech without a text follows it, so that its clip ends here
+    shared: int | None = (
+        None  # number of the text that it shares with units of the same number, to be divided by its words
+    )
 
 
 class Span(NamedTuple):
@@ -49,7 +59,13 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-def units_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False) -> list[Unit]:
+def units_of(
+    levels: Levels,
+    config: CuttingConfig,
+    cues: Sequence[Cue] = (),
+    is_one_clip: bool = False,
+    has_words: bool = False,
+) -> list[Unit]:
     """Divide a recording at every pause, or at its subtitles.
 
     Args:
@@ -57,12 +73,14 @@ def units_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is
         config: limits of the clips.
         cues: its subtitles, in order; units then consist of whole ones.
         is_one_clip: the recording has one text; it stays whole if it is short enough.
+        has_words: subtitles too long for a clip are divided at pauses, into units that share a text.
     """
     sounds = find_sounds(levels.levels, levels.step, config.min_pause)
     if not sounds:
         return []
     if cues:
-        return units_of_cues(cues, sounds, levels.seconds)
+        units = units_of_cues(cues, sounds, levels.seconds)
+        return divide_long(units, sounds, levels, config) if has_words else units
     if is_one_clip and sounds[-1].end - sounds[0].start + 2 * config.margin <= config.max_duration:
         return [Unit(sounds[0].start, sounds[-1].end)]
     return [part for sound in sounds for part in divide(Unit(sound.start, sound.end), levels, config)]
@@ -129,37 +147,103 @@ def divide_in_speech(unit: Unit, levels: Levels, longest: float) -> list[Unit]:
 
 
 def units_of_cues(cues: Sequence[Cue], sounds: Sequence[Interval], seconds: float) -> list[Unit]:
-    """Move the boundaries of subtitles into pauses. Subtitles without a pause between them become one unit.
+    """Return a unit for each subtitle, from the pause nearest its start to the last sound before the next one's.
 
-    The times of subtitles are rarely exact: a boundary moves by up to SNAP to the end of a stretch of sound.
+    The times of subtitles are rarely exact, and most end where the next begins, so that starts tell more than ends. Subtitles
+    whose start is not within SNAP of a pause, or whose pause a nearer one takes, belong to the one before.
     """
     cues = [cue for cue in cues if cue.start < seconds]
-    starts, ends = np.array([sound.start for sound in sounds]), np.array([sound.end for sound in sounds])
+    pauses = nearest_pauses([cue.start for cue in cues], sounds)
     units: list[Unit] = []
-    is_open = False
-    for number, cue in enumerate(cues):
-        following = cues[number + 1].start if number + 1 < len(cues) else None
-        start, end = _nearest(starts, cue.start), _nearest(ends, min(cue.end, seconds))
-        after = _nearest(starts, following) if following is not None else None
-        is_adjacent = following is not None and following - cue.end < SNAP
-        if is_adjacent and (end is None or after is None or end > after):  # no pause: the next cue belongs to this one
-            end = None
-        elif end is None:
-            end = min(cue.end, seconds)
-        if is_open:
-            last = units.pop()
-            units.append(Unit(last.start, end or cue.end, f"{last.text} {cue.text}", ends_sentence(cue.text)))
-        else:
-            start = cue.start if start is None else start
-            units.append(Unit(start, end or cue.end, cue.text, ends_sentence(cue.text)))
-        is_open = end is None
-    return [unit for unit in units if unit.end > unit.start]
+    first = 0
+    while first < len(cues):
+        last = next((place for place in range(first + 1, len(cues)) if pauses[place] is not None), len(cues))
+        following = pauses[last] if last < len(cues) else None
+        units += _unit_of_cues(cues[first:last], pauses[first], following, sounds, seconds)
+        first = last
+    return units
 
 
-def _nearest(times: np.ndarray, time: float) -> float | None:
-    """Return the nearest time within SNAP, or None."""
-    nearest = float(times[np.abs(times - time).argmin()])
-    return nearest if abs(nearest - time) <= SNAP else None
+def nearest_pauses(starts: Sequence[float], sounds: Sequence[Interval]) -> list[int | None]:
+    """Return for each start the sound that begins after the nearest pause, by index; None if it is not within SNAP.
+
+    Each pause belongs to one start, and the order stays: of all pairs the nearest ones are taken first.
+    """
+    ends = [-math.inf, *(sound.end for sound in sounds[:-1])]  # of the sounds before the pauses
+    pairs = []
+    for index, start in enumerate(starts):
+        for place in range(max(0, bisect.bisect_left(sounds, (start - SNAP,))), len(sounds)):
+            if ends[place] > start + SNAP:
+                break
+            distance = max(ends[place] - start, start - sounds[place].start, 0.0)
+            pairs.append((distance, abs(start - sounds[place].start), index, place))
+    chosen: list[tuple[int, int]] = []  # (index, place), in order
+    for _, _, index, place in sorted(pairs):
+        at = bisect.bisect_left(chosen, (index, -1))
+        is_free = at == len(chosen) or (chosen[at][0] != index and chosen[at][1] > place)
+        if is_free and (at == 0 or chosen[at - 1][1] < place):
+            chosen.insert(at, (index, place))
+    found = dict(chosen)
+    return [found.get(index) for index in range(len(starts))]
+
+
+def _unit_of_cues(
+    cues: Sequence[Cue], place: int | None, following: int | None, sounds: Sequence[Interval], seconds: float
+) -> list[Unit]:
+    """Return the unit of adjacent subtitles, from the sound `place` to the sound before `following`; none without a sound."""
+    end = min(max(cue.end for cue in cues), seconds)
+    limit = len(sounds) if following is None else following
+    first = place if place is not None else bisect.bisect([sound.end for sound in sounds], cues[0].start)
+    inside = [index for index in range(first, limit) if sounds[index].start < end]
+    if not inside:
+        return []
+    last = inside[-1]
+    overlap = end - sounds[last].start
+    if last > first and overlap < min(SNAP, sounds[last].length / 2):  # it ends late, in a sound without a text
+        last -= 1
+    start = sounds[first].start if place is not None else max(cues[0].start, sounds[first].start)
+    is_long = sounds[last].end - end > LATE  # speech goes on long after it
+    unit = Unit(start, end if is_long else sounds[last].end, " ".join(cue.text for cue in cues), is_forced=is_long)
+    unit = replace(unit, is_sentence_end=ends_sentence(unit.text), is_late=start > sounds[first].start)
+    return [replace(unit, is_last=last + 1 < limit)] if unit.end > unit.start else []
+
+
+def divide_long(units: Sequence[Unit], sounds: Sequence[Interval], levels: Levels, config: CuttingConfig) -> list[Unit]:
+    """Divide the units of subtitles that are too long for a clip at their pauses, into parts that share the text."""
+    divided: list[Unit] = []
+    for number, unit in enumerate(units):
+        if unit.end - unit.start + 2 * config.margin <= config.max_duration:
+            divided.append(unit)
+            continue
+        inside = [(max(sound.start, unit.start), min(sound.end, unit.end)) for sound in sounds]
+        whole = [Unit(start, end) for start, end in inside if start < end]
+        parts = [part for stretch in whole for part in divide(stretch, levels, config)]
+        parts = [replace(part, text=unit.text, shared=number) for part in parts]
+        parts[0] = replace(parts[0], is_late=unit.is_late)
+        parts[-1] = replace(parts[-1], is_forced=unit.is_forced, is_last=unit.is_last)
+        divided += parts
+    return divided
+
+
+def share_texts(units: Sequence[Unit], words: Sequence[str]) -> list[Unit]:
+    """Divide each shared text among its units, by the words recognised in each of those units, in order.
+
+    Units that get none of it are left out, and no clip goes across them.
+    """
+    remaining = iter(words)
+    shared: list[Unit] = []
+    for number, stretch in groupby(units, key=lambda unit: unit.shared):
+        parts = list(stretch)
+        if number is None:
+            shared += parts
+            continue
+        texts = assign_words(parts[0].text, [next(remaining) for _ in parts])
+        for part, text in zip(parts, texts, strict=True):
+            if text:
+                shared.append(replace(part, text=text, is_sentence_end=ends_sentence(text), shared=None))
+            elif shared:
+                shared[-1] = replace(shared[-1], is_last=True)
+    return shared
 
 
 def group(units: Sequence[Unit], config: CuttingConfig) -> list[tuple[int, int]]:
@@ -170,7 +254,7 @@ def group(units: Sequence[Unit], config: CuttingConfig) -> list[tuple[int, int]]
     for last in range(1, len(units) + 1):
         for first in range(last - 1, -1, -1):
             length = units[last - 1].end - units[first].start + 2 * config.margin
-            if length > config.max_duration and first < last - 1:
+            if first < last - 1 and (length > config.max_duration or units[first].is_last):
                 break
             cost = best[first] + clip_cost(units, first, last, config)
             if cost < best[last]:
@@ -204,7 +288,7 @@ def _span(units: Sequence[Unit], first: int, last: int, seconds: float, margin: 
     start, end = units[first].start, units[last - 1].end
     before = start - units[first - 1].end if first else 2 * start
     after = units[last].start - end if last < len(units) else 2 * (seconds - end)
-    in_speech = units[last - 1].is_forced or (first > 0 and units[first - 1].is_forced)
+    in_speech = units[last - 1].is_forced or units[first].is_late or (first > 0 and units[first - 1].is_forced)
     text = " ".join(unit.text for unit in units[first:last] if unit.text)
     return Span(
         max(0.0, start - min(margin, max(0.0, before) / 2)),

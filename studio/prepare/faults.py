@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import signal
 
-from common.data.clip_report import clipped_runs
+from common.data.clip_report import FULL_SCALE, clipped_runs
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.levels import LOWEST
 
@@ -25,22 +25,18 @@ BAND_DEPTH = 55.0  # dB below the loudest frequency; weaker sound is outside the
 LETTERS = 2  # a wrong word has about half its letters wrong; one that is only spelled apart has none
 PACE_FEWEST = 20  # clips for a meaningful median pace
 SILENCE, FILLED = "digital silence", ", filled"
-UNUSABLE = (
-    "too short",
-    "too long",
-    "no text",
-    "words",
-    "cut in speech",
-    "speaker",
-    "double",
-)  # clips with these are not used
+DISTORTED = 50.0  # runs of clipped samples a second; a few at the loudest places do no harm
+LEAST_PEAK = 0.05  # of a clip whose flat peaks below full scale count; in quieter ones equal samples are common
+TOO_QUIET, FAR_BELOW = -55.0, 30.0  # dBFS, and dB below the median: what is left of 16 bits is too little
+UNUSABLE = ("too short", "too long", "too quiet", "no text", "words", "cut in speech", "distorted", "speaker", "double")
+SOUND = ("clipping", "noise", "bandwidth")  # faults that make one voice seem another
 
 
 class Measures(NamedTuple):
     """Measurements of a clip as recorded."""
 
     level: float  # of its speech, dBFS
-    clipping: int  # runs of at least three samples at full scale
+    clipping: int  # runs of at least three samples at full scale, or at the same peak below it
     snr: float  # estimated, dB
     bandwidth: float  # Hz
 
@@ -59,9 +55,16 @@ def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.
     noise = 10 ** (float(quiet) / 10)
     ratio = (power - noise) / noise
     snr = BEST_SNR if quiet <= LOWEST + 1 else 10 * math.log10(ratio) if ratio > 0 else 0.0
-    runs = sum(len(clipped_runs(channel)) for channel in samples.T)
+    runs = sum(_flat_peaks(channel) for channel in samples.T)
     level = round(10 * math.log10(power), 1)
     return Measures(level, runs, round(min(snr, BEST_SNR), 1), bandwidth(samples.mean(axis=1), rate))
+
+
+def _flat_peaks(samples: np.ndarray) -> int:
+    """Count the clipped runs of a channel (N,), at full scale or, if it was turned down later, at its own peak."""
+    peak = float(np.abs(samples).max(initial=0.0))
+    scaled = samples / np.float32(peak) if LEAST_PEAK < peak < FULL_SCALE else samples
+    return len(clipped_runs(scaled.astype(np.float32)))
 
 
 def bandwidth(samples: np.ndarray, rate: int) -> float:
@@ -106,6 +109,8 @@ def _faults_of(
     sound, distance = clip.measures, clip.measures.level - median_level
     pace = len(clip.text) / clip.seconds / median_pace if clip.text else math.nan
     wrong = min(clip.words_wrong, LETTERS * clip.letters_wrong)
+    is_distorted = sound.clipping > max(limits.clipping_runs, DISTORTED * clip.seconds)
+    is_quiet = sound.level < TOO_QUIET or distance < -FAR_BELOW
     faults = {
         f"too short ({clip.seconds:.1f} s)": clip.seconds < cutting.min_duration,
         f"too long ({clip.seconds:.1f} s)": clip.seconds > cutting.max_duration + 0.05,
@@ -115,10 +120,12 @@ def _faults_of(
         "speaker": clip.speaker,
         f"double of {clip.double}": bool(clip.double),
         f"{SILENCE} ({clip.silence:.2f} s{FILLED if cutting.fill_silence else ''})": clip.silence > 0,
-        f"clipping ({sound.clipping} runs)": sound.clipping >= limits.clipping_runs,
+        f"distorted ({sound.clipping} clipped runs)": is_distorted,
+        f"clipping ({sound.clipping} runs)": sound.clipping >= limits.clipping_runs and not is_distorted,
         f"noise (SNR {sound.snr:.0f} dB)": sound.snr < limits.min_snr,
         f"bandwidth ({sound.bandwidth:.0f} Hz)": sound.bandwidth < limits.min_bandwidth,
-        f"loudness ({distance:+.0f} dB)": abs(distance) > limits.loudness,
+        f"too quiet ({sound.level:.0f} dBFS, {distance:+.0f} dB)": is_quiet,
+        f"loudness ({distance:+.0f} dB)": abs(distance) > limits.loudness and not is_quiet,
         f"pace ({pace:.1f} times the median)": pace > limits.pace or pace < 1 / limits.pace,
     }
     return [name for name, applies in faults.items() if applies]

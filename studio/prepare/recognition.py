@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
 from common.errors import DataError, UsageError
 from common.progress import show_progress
+from common.quality.evaluators import INSTALL
 from common.quality.recogniser import Recogniser
 from studio.prepare.arguments import KEY_VARIABLE, TextConfig
 from studio.prepare.ledger import Ledger
@@ -30,6 +32,24 @@ class ClipSound(NamedTuple):
 
     path: Path
     digest: str
+
+
+def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -> None:
+    """Raise DataError, before hours of work, if packages are missing.
+
+    Args:
+        config: of the recogniser.
+        is_needed: recordings without a text are recognised even if `config.verify` is off.
+        compares_voices: speakers are told apart.
+    """
+    recognises = (is_needed or config.verify) and bool(config.recogniser)
+    if recognises and config.transcriber:
+        _import_httpx()
+    packages = ["resemblyzer"] if compares_voices else []
+    packages += ["jiwer", "rapidfuzz"] if recognises else []
+    packages += ["moonshine_onnx"] if recognises and not config.transcriber else []
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise DataError(f"not installed: {', '.join(missing)}; {INSTALL}")
 
 
 def recognise(sounds: Sequence[ClipSound], config: TextConfig, ledger: Ledger, workers: int) -> dict[str, str]:
@@ -69,11 +89,16 @@ def transcribe(path: Path) -> str:
     return _recogniser()(audio.samples.numpy(), audio.rate)
 
 
-def _client() -> Any:
+def _import_httpx() -> Any:
     try:
         import httpx
     except ImportError:
         raise UsageError("--transcriber: needs httpx; pip install -r requirements/studio.txt installs it") from None
+    return httpx
+
+
+def _client() -> Any:
+    httpx = _import_httpx()
     key = os.environ.get(KEY_VARIABLE, "").strip()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return httpx.Client(timeout=TIMEOUT, headers=headers)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
-from common.errors import join_problems, printable
+from common.errors import MAX_REPORTED, join_problems, printable
 from common.files import atomic_write
 from studio.prepare.arguments import TextConfig
+from studio.prepare.clips import CutRecording
 from studio.prepare.faults import FILLED, SILENCE
 from studio.prepare.levels import BELOW_SPEECH
 from studio.prepare.lists import AlphabetChoice
+from studio.prepare.matching import Fate
 from studio.prepare.review import NO, YES, CarriedEdits, ClipRow
+from studio.prepare.texts import RECOGNISED
+from studio.prepare.transcripts import Transcript
 from studio.project import Project
+
+MOST_LINES = 20  # of files or recordings that are alike
+LEAST_LOSS = 0.05  # minutes; less is no loss to speak of
+FEW_SOURCES = 5  # with more files, those named after their recordings are counted together
 
 
 def describe_problems(problems: Sequence[str]) -> list[str]:
@@ -37,7 +46,91 @@ def read_problems(project: Project) -> list[str]:
         return []
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """Join names by commas; of very many the first ones, and a count."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def describe_fates(fates: Sequence[Fate]) -> list[str]:
+    """Return a line for each transcript file; of many with one ending that are used as they should, one for all."""
+    by_ending: dict[str, list[Fate]] = defaultdict(list)
+    for fate in fates:
+        by_ending[PurePosixPath(fate.name).suffix.lower() if fate.is_used and fate.is_plain else ""].append(fate)
+    lines = []
+    for ending, group in by_ending.items():
+        if ending and len(group) > MOST_LINES:
+            lines.append(
+                f"NAME{ending}: {len(group)} files, each of the recording with its name, such as {group[0].name}"
+            )
+        else:
+            lines += [str(fate) for fate in group[:MAX_REPORTED]]
+            lines += [f"… and {len(group) - MAX_REPORTED} more files"] if len(group) > MAX_REPORTED else []
+    return printable("\n".join(lines)).splitlines()
+
+
+def describe_late_cues(recordings: Sequence[CutRecording], transcripts: Mapping[str, Transcript]) -> list[str]:
+    """Return a line for each recording that ends before its subtitles do."""
+    lines = []
+    for recording in recordings:
+        transcript = transcripts.get(recording.name)
+        cues = transcript.cues if transcript else ()
+        if transcript and (late := sum(cue.start >= recording.seconds for cue in cues)):
+            length = f"{recording.seconds:.0f} s of {recording.name}"
+            lines.append(
+                f"{transcript.origin}: {late} of {len(cues)} times are after the {length}: not of this recording?"
+            )
+    return lines
+
+
+def describe_recordings(recordings: Sequence[CutRecording], rows: Sequence[ClipRow]) -> list[str]:
+    """Return the minutes of each recording that are used and lost, as lines; of many, those that lose most."""
+    by_name: dict[str, list[ClipRow]] = defaultdict(list)
+    for row in rows:
+        by_name[row.recording].append(row)
+    losses = {r.name: _loss(r, by_name[r.name]) for r in recordings}
+    worst = sorted(losses, key=lambda name: -sum(losses[name][1:]))[:MOST_LINES]
+    lines = []
+    for recording in recordings:
+        used, left_out, outside = losses[recording.name]
+        if recording.name not in worst or (len(recordings) > MOST_LINES and left_out + outside < LEAST_LOSS):
+            continue
+        names = count_faults([row for row in by_name[recording.name] if row.use == NO])
+        faults = f" ({', '.join(f'{name} {count}' for name, count in names.most_common())})" if names else ""
+        line = (
+            f"{recording.name}: {recording.seconds / 60:.1f} minutes, {used:.1f} used, {left_out:.1f} left out{faults}"
+        )
+        lines.append(line + (f", {outside:.1f} of speech in no clip" if outside >= LEAST_LOSS else ""))
+    if rest := [r for r in recordings if not any(line.startswith(f"{r.name}: ") for line in lines)]:
+        total = [sum(losses[r.name][part] for r in rest) for part in range(3)]
+        minutes_in_all = sum(r.seconds for r in rest) / 60
+        lines.append(
+            f"{len(rest)} other recordings: {minutes_in_all:.1f} minutes, {total[0]:.1f} used, {total[1]:.1f} left out"
+        )
+    return printable("\n".join(lines)).splitlines()
+
+
+def _loss(recording: CutRecording, rows: Sequence[ClipRow]) -> tuple[float, float, float]:
+    """Return the minutes of a recording in clips that are used, in others, and of speech outside."""
+    used, left_out = (minutes([row for row in rows if (row.use == YES) is wanted]) for wanted in (True, False))
+    return used, left_out, max(0.0, recording.speech / 60 - used - left_out)
+
+
+def count_sources(rows: Sequence[ClipRow]) -> Counter[str]:
+    """Count clips by the file that their text is from; those named after their recordings as NAME.txt and the like."""
+    exact = Counter(row.source for row in rows)
+    if len(exact) <= FEW_SOURCES:
+        return exact
+    return Counter(_kind_of_source(row) for row in rows)
+
+
+def _kind_of_source(row: ClipRow) -> str:
+    source, recording = PurePosixPath(row.source), PurePosixPath(row.recording)
+    is_own = source.name.casefold().startswith(recording.stem.casefold())
+    return f"NAME{source.suffix.lower()}" if is_own else row.source
+
+
 def clips(count: int) -> str:
+    """Format a number of clips."""
     """Format a number of clips."""
     return "1 clip" if count == 1 else f"{count} clips"
 
@@ -74,6 +167,10 @@ def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validat
     lines.append(f"  not used: {clips(len(edits.rows) - len(training) - len(validation))}")
     if names := count_faults(edits.rows):
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
+    sources = count_sources(edits.rows).most_common()
+    texts = [f"{source} {count}" for source, count in sources if source != RECOGNISED]
+    texts += [f"recognised by machine {count}" for source, count in sources if source == RECOGNISED]
+    lines.append(f"  texts: {listed(texts, MOST_LINES)}")
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
         noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence keeps it)"
         lines.append(f"  digital silence in {clips(filled)}: {noise}")

@@ -8,8 +8,8 @@ import hashlib
 import os
 import re
 import stat
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import numpy as np
 import soundfile
 
 from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
+from common.audio.quiet import quiet_decoder
 from common.errors import DataError, printable
 
 WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
@@ -26,8 +27,9 @@ COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".a
 RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", ".sph")
 VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
 ENDINGS = frozenset(WAVES + STREAMS + COMPRESSED + RARE + VIDEOS)
-TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".csv", ".tsv"})
+TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".textgrid", ".lab", ".json", ".jsonl", ".csv", ".tsv", ".data"})
 BLOCK = 2**18  # samples read at once, over all channels
+SHOWN = 3  # names of files with one ending in a message
 LONGEST_SLUG = 80  # characters of the name that a recording's clips share
 
 
@@ -40,16 +42,22 @@ class SourceFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The recordings of a folder by name, problems of files, and a count of the other files by extension."""
+    """The recordings of a folder by name, problems of files, and the other files."""
 
     sources: list[SourceFile]
     problems: list[str]
-    others: Counter[str]
+    others: list[Path]
 
-    def describe_others(self) -> str:
-        """Count the files that are neither recordings nor transcripts, by extension; "" without any."""
-        counts = [f"{n} {ending}" for ending, n in self.others.most_common() if ending not in TRANSCRIPTS]
-        return ", ".join([*counts[:5], *(["…"] if len(counts) > 5 else [])])
+    def describe_others(self, folder: Path) -> str:
+        """Name the files that are neither recordings nor transcripts, a few of each extension; "" without any."""
+        by_ending: dict[str, list[str]] = defaultdict(list)
+        for path in self.others:
+            if path.suffix.lower() not in TRANSCRIPTS:
+                by_ending[path.suffix.lower()].append(readable_name(path.relative_to(folder)))
+        return "; ".join(
+            ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more {ending}" if len(names) > SHOWN else "")
+            for ending, names in sorted(by_ending.items())
+        )
 
 
 class OpenSound(NamedTuple):
@@ -67,7 +75,7 @@ def find_sources(folder: Path) -> Listing:
     """
     problems: list[str] = []
     found: list[tuple[Path, str]] = []
-    others: Counter[str] = Counter()
+    others: list[Path] = []
 
     def report(error: OSError) -> None:
         if Path(error.filename) == folder:
@@ -80,13 +88,13 @@ def find_sources(folder: Path) -> Listing:
             if name.startswith("."):
                 continue
             if path.suffix.lower() not in ENDINGS:
-                others[path.suffix.lower() or "no ending"] += 1
+                others.append(path)
             elif problem := _problem_of_file(path):
                 problems.append(f"{path}: {problem}")
             else:
                 found.append((path, readable_name(path.relative_to(folder))))
     found.sort(key=lambda pair: pair[1])
-    return Listing(_with_slugs(found), sorted(problems), others)
+    return Listing(_with_slugs(found), sorted(problems), sorted(others))
 
 
 def readable_name(path: Path) -> str:
@@ -132,6 +140,24 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def drop_copies(sources: Sequence[SourceFile], transcripts: Collection[str]) -> tuple[list[SourceFile], list[str]]:
+    """Leave out recordings without a transcript that are copies of one with a transcript. Returns the others, and messages."""
+    by_size: dict[int, list[SourceFile]] = defaultdict(list)
+    for source in sources:
+        by_size[source.path.stat().st_size].append(source)
+    messages, copies = [], set()
+    for group in by_size.values():
+        with_text = [source for source in group if source.name in transcripts]
+        without = [source for source in group if source.name not in transcripts]
+        if with_text and without:
+            first = {file_digest(source.path): source.name for source in reversed(with_text)}
+            for source in without:
+                if original := first.get(file_digest(source.path)):
+                    copies.add(source)
+                    messages.append(f"{source.path}: a copy of {original}, which has a transcript")
+    return [source for source in sources if source not in copies], messages
+
+
 @contextmanager
 def open_sound(path: Path) -> Iterator[OpenSound]:
     """Open a sound file with libsndfile or else, if PyAV is installed, with FFmpeg's libraries.
@@ -140,7 +166,8 @@ def open_sound(path: Path) -> Iterator[OpenSound]:
     NaN, infinite or far above full scale.
     """
     try:
-        file = soundfile.SoundFile(os.fspath(path))
+        with quiet_decoder(path):
+            file = soundfile.SoundFile(os.fspath(path))
     except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw
         reason = getattr(error, "error_string", str(error)).strip()
         with _open_with_av(path, reason) as sound:
@@ -155,7 +182,8 @@ def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.nd
     size = max(1, BLOCK // file.channels)
     while True:
         try:
-            block = file.read(size, dtype="float32", always_2d=True)
+            with quiet_decoder(path):
+                block = file.read(size, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             raise DataError(f"{path}: damaged ({error.error_string.strip()})") from None
         if not len(block):

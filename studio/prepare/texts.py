@@ -28,11 +28,11 @@ PARTS = "parts"  # in the project's state: a folder that is removed once all cli
 
 
 def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
-    """Add the words of their parts to jobs whose text has sentence ends, unless their clips exist already.
+    """Add the words of their parts to jobs whose text has sentence ends or times, unless their clips exist already.
 
     Raises DataError if packages are missing, or the endpoint refuses.
     """
-    jobs = [job._replace(recogniser=config.recogniser) if _has_sentence_ends(job.transcript) else job for job in jobs]
+    jobs = [job._replace(recogniser=config.recogniser) if _is_divided_by_words(job) else job for job in jobs]
     wanting = [job for job in jobs if job.recogniser]
     folder = project.state / PARTS
     work = partial(cut_parts, folder=folder)
@@ -48,12 +48,13 @@ def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextCo
 
 def _with_words(job: CuttingJob, words: Sequence[str]) -> CuttingJob:
     assert job.transcript is not None
-    return job._replace(words=tuple(words), longest_pauses=tuple(find_longest_pauses(job.transcript.text, words)))
+    pauses = () if job.transcript.cues else find_longest_pauses(job.transcript.text, words)
+    return job._replace(words=tuple(words), longest_pauses=tuple(pauses))
 
 
-def _has_sentence_ends(transcript: Transcript | None) -> bool:
-    """Return True for a text without times in which a sentence ends before the last word."""
-    return transcript is not None and not transcript.cues and has_sentence_ends(transcript.text)
+def _is_divided_by_words(job: CuttingJob) -> bool:
+    """Return True for a text with times, or one without in which a sentence ends before the last word."""
+    return job.transcript is not None and (bool(job.transcript.cues) or has_sentence_ends(job.transcript.text))
 
 
 def remove_parts(project: Project) -> None:

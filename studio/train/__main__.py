@@ -15,7 +15,6 @@ if __name__ == "__main__":
 import math
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
 from studio.project import Project, lock_project
+from studio.train.lines import LOG, TrainingLines
 from studio.train.process import RunEnding, run_training, wait_for_earlier
 from studio.train.progress import Progress, digest
 from studio.train.run_log import RunLog
@@ -85,7 +85,12 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     ending = RunEnding.BUDGET
     if left > 0 or not find_last(folder, name):
         print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
-        argv, spend = limited_argv(name, plan, project, left), partial(progress.spend, name)
+        argv, lines = limited_argv(name, plan, project, left), TrainingLines(name, folder, settings, state)
+
+        def spend(seconds: float) -> None:
+            progress.spend(name, seconds)
+            lines.update()
+
         ending = run_training(argv, plan.threads, max(left, 1.0), stop, spend)
     if ending is RunEnding.STOPPED:
         return False
@@ -144,7 +149,7 @@ def describe_time(seconds: float, steps: float) -> str:
 
 def step_time(folder: Path) -> float:
     """Return the seconds of all optimizer steps in a run's log; 0 without a log."""
-    log = RunLog(folder / "nvlog.json")
+    log = RunLog(folder / LOG)
     log.update()
     return log.step_seconds
 

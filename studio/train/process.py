@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from typing import IO
 
 from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
@@ -19,6 +22,7 @@ from common.run.run_folder import occupy
 from studio.plan.machine import environment, train_command
 from studio.train.child import end_with
 
+RECORD = "DLL "  # start of the lines that train.py prints for programs
 TICK = 0.2  # seconds between polls of the process
 PATIENCE = 60.0  # seconds that the process of an earlier run has to save and end
 
@@ -45,7 +49,12 @@ def run_training(
         env=environment(threads),
         start_new_session=True,
         preexec_fn=lambda: end_with(parent),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
     )
+    reader = threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True)
+    reader.start()
     began = saved = time.monotonic()
     ending = RunEnding.FINISHED
     try:
@@ -61,12 +70,21 @@ def run_training(
     except BaseException:  # a second Ctrl-C
         process.kill()
         raise
+    reader.join(TICK)
     spend(time.monotonic() - saved)
     if ending is not RunEnding.FINISHED and process.returncode == -signal.SIGTERM:
         return ending  # it had not started to train, so there is nothing to save
     if process.returncode:
         raise DataError(_failure(process.returncode))
     return ending
+
+
+def _pass_on(lines: IO[str]) -> None:
+    """Print the sentences of train.py; its records, one a step, are in nvlog.json."""
+    for line in lines:
+        if not line.startswith(RECORD):
+            with suppress(OSError):  # a closed terminal: the training goes on
+                print(line, end="", flush=True)
 
 
 def _failure(code: int) -> str:

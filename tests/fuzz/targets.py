@@ -31,7 +31,9 @@ from studio.plan.material import clip_length, read_text_options
 from studio.prepare.__main__ import read_settings
 from studio.prepare.lists import select_usable
 from studio.prepare.review import ClipRow, read_proposals, read_review, sort_worst_first, store_proposals
-from studio.prepare.transcripts import TABLES, read_table, read_transcript
+from studio.prepare.matching import read_transcript
+from studio.prepare.sources import TRANSCRIPTS
+from studio.prepare.tables import TABLES, read_table
 from studio.project import Project
 from tacotron2.data_function import TEXT_READINGS
 from tacotron2.spec import SPEC
@@ -189,13 +191,12 @@ def read_clips(content: bytes, folder: Path) -> None:
 
 def read_subtitles(content: bytes, folder: Path) -> None:
     """Subtitles, texts and tables beside recordings. The first byte chooses the kind."""
-    endings = (".srt", ".vtt", ".txt", *TABLES)
+    endings = sorted(TRANSCRIPTS)
     ending = endings[content[0] % len(endings)] if content else ".srt"
     path = _write(folder / f"talk{ending}", content[1:])
     if ending in TABLES:
         read_table(path)
-    else:
-        read_transcript(path, path.name)
+    read_transcript(path, path.name)
 
 
 TARGETS: dict[str, Read] = {

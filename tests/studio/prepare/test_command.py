@@ -208,8 +208,8 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
     project = run(folder, tmp_path / "out")
     out = capsys.readouterr().out
     assert {row["recording"] for row in table(project)} == {"deep/good.wav"}
-    assert "left out, 6 files" in out
-    assert "not read, since their endings are not those of recordings: 2 .xyz, 1 .jpg\n" in out
+    assert "left out, 7 files" in out
+    assert "not read, since their endings are those of neither recordings nor transcripts: cover.jpg; one.xyz" in out
     for part in (
         "noise.wav",
         "empty.mp3",
@@ -217,6 +217,7 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
         "nan.wav: samples that are NaN",
         "gone.wav: cannot be read",
         "pipe.wav: not a regular",
+        "notes.txt: not used: no recording has this name",
     ):
         assert part in out
     assert f"    python -m studio.plan mine --projects {tmp_path / 'out'}\n" in out
@@ -229,7 +230,7 @@ def test_bad_folders_are_one_error(tmp_path: Path) -> None:
     (tmp_path / "file.wav").touch()
     with pytest.raises(DataError, match="empty: no recordings, only nothing"):
         run(tmp_path / "empty", tmp_path / "out")
-    with pytest.raises(DataError, match=r"no recordings, only 1 \.txt"):
+    with pytest.raises(DataError, match=r"no recordings, only a\.txt"):
         run(tmp_path / "texts", tmp_path / "out")
     with pytest.raises(UsageError, match="a file; expected the folder"):
         run(tmp_path / "file.wav", tmp_path / "out")

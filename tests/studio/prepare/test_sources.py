@@ -18,7 +18,7 @@ from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.sources import find_sources, open_sound
-from studio.prepare.transcripts import find_transcripts
+from studio.prepare.matching import find_transcripts
 from tests.recipe import ROOT
 
 
@@ -33,7 +33,7 @@ def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
     slugs = [source.slug.lower() for source in listing.sources]
     assert len(slugs) == len(set(slugs)) == 11
     assert all(slug.isascii() and "/" not in slug for slug in slugs)
-    assert listing.others == {".txt": 1}
+    assert [path.name for path in listing.others] == ["notes.txt"]
 
 
 def test_recordings_with_one_stem_are_two(tmp_path: Path) -> None:
@@ -47,19 +47,16 @@ def test_recordings_with_one_stem_are_two(tmp_path: Path) -> None:
     cut = [cut_recording(job) for job in jobs]
     assert all(isinstance(recording, CutRecording) for recording in cut)
     assert len({recording.clips[0].digest for recording in cut}) == len(list((tmp_path / "clips").iterdir())) == 2
-    (tmp_path / "metadata.csv").write_text("A.flac|Of the second.\n")
-    assert {name: text.text for name, text in find_transcripts(tmp_path, sources).items()} == {
-        "A.flac": "Of the second."
-    }
-    (tmp_path / "metadata.csv").write_text("A|Of which?\n")
+
+    def texts(name: str, content: str) -> dict[str, str]:
+        (tmp_path / name).write_text(content)
+        found = find_transcripts(tmp_path, sources, [tmp_path / name])
+        return {name: transcript.text for name, transcript in found.transcripts.items()}
+
+    assert texts("metadata.csv", "A.flac|Of the second.\n") == {"A.flac": "Of the second."}
     with pytest.raises(DataError, match=r"names several recordings: A\.flac, A\.wav"):
-        find_transcripts(tmp_path, sources)
-    (tmp_path / "metadata.csv").unlink()
-    (tmp_path / "A.txt").write_text("Of both.")
-    assert {name: text.text for name, text in find_transcripts(tmp_path, sources).items()} == {
-        "A.flac": "Of both.",
-        "A.wav": "Of both.",
-    }
+        texts("metadata.csv", "A|Of which?\n")
+    assert texts("A.txt", "Of both.") == {"A.flac": "Of both.", "A.wav": "Of both."}
 
 
 def tone(rate: int, seconds: float = 1.0) -> np.ndarray:

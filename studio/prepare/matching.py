@@ -1,0 +1,279 @@
+"""Which transcript belongs to which recording, and what became of each transcript file."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from common.data.recordings import name_key
+from common.errors import DataError
+from common.files import locate_problems
+from studio.prepare.sources import ENDINGS, TRANSCRIPTS, SourceFile, readable_name
+from studio.prepare.tables import TABLES, WANTED, Table, read_table
+from studio.prepare.text_files import read_text
+from studio.prepare.timed import SUBTITLES, parse_timed
+from studio.prepare.transcripts import Transcript, plain_text
+
+LANGUAGE = re.compile(r"\.([a-z]{2,3})(-[a-z0-9]{2,8})?$")  # as in talk.en.srt
+ORDER = (
+    *SUBTITLES,
+    ".textgrid",
+    ".lab",
+    ".txt",
+    ".data",
+    ".json",
+    ".tsv",
+    ".csv",
+    ".jsonl",
+)  # of several for a recording
+PLACES = ("wavs", "clips")  # folders that identifiers in tables may leave out
+NEARLY_ALL = 0.8  # of the lines of a table without clear columns: notes may begin with a recording's name, too
+SHOWN = 3  # names in a message
+
+
+class Fate(NamedTuple):
+    """What became of a transcript file, whether it is used, and whether it is the text of its recording, without remarks."""
+
+    name: str
+    fate: str
+    is_used: bool = True
+    is_plain: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fate}"
+
+
+@dataclass
+class Matches:
+    """The transcripts of recordings by their names, the fate of each transcript file, and problems that end the run."""
+
+    transcripts: dict[str, Transcript] = field(default_factory=dict)
+    fates: list[Fate] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    tabled: set[str] = field(default_factory=set)  # recordings whose texts are from tables
+
+
+class Names:
+    """Recordings by the names that people give them: with or without folders and endings, in any case and Unicode form."""
+
+    def __init__(self, sources: Sequence[SourceFile]) -> None:
+        self._by_key: dict[str, list[str]] = defaultdict(list)
+        for source in sources:
+            for key in {suffix for stem in _stems(name_key(source.name), ENDINGS) for suffix in _suffixes(stem)}:
+                self._by_key[key].append(source.name)
+
+    def find(self, identifier: str, place: str = "") -> list[str]:
+        """Return the recordings that an identifier in the folder `place` names: the nearest of the longest match.
+
+        Args:
+            identifier: a path or a name, with or without ending.
+            place: the folder of the file that it is from, relative to that of the recordings.
+        """
+        key, near = name_key(identifier), name_key(place)
+        for folder in (near, *(f"{near}/{name}" for name in PLACES)):
+            path = f"{folder}/{key}".lstrip("/")
+            if exact := [name for name in self._by_key.get(path, ()) if _is_path(name, path)]:
+                return exact
+        for stem in _stems(key, ENDINGS):
+            for suffix in _suffixes(f"{near}/{stem}"):
+                if names := self._by_key.get(suffix):
+                    return _nearest(names, near)
+        return []
+
+
+def _nearest(names: Sequence[str], place: str) -> list[str]:
+    """Return the recordings in the folder `place` or below it, or else in the next folder above that has some."""
+    while place:
+        if inside := [name for name in names if name_key(name).startswith(f"{place}/")]:
+            return inside
+        place = place.rpartition("/")[0]
+    return list(names)
+
+
+def _stems(key: str, endings: Sequence[str] | frozenset[str]) -> list[str]:
+    """Return a name and what is left of it without its endings, one after the other: talk.wav.txt, talk.wav, talk."""
+    stems = [key]
+    while (suffix := PurePosixPath(stems[-1]).suffix) in endings and suffix:
+        stems.append(stems[-1].removesuffix(suffix))
+    return stems
+
+
+def _suffixes(key: str) -> list[str]:
+    """Return the ends of a path, the longest first: a/b/c, b/c, c."""
+    parts = [part for part in key.split("/") if part not in ("", ".", "..")]
+    return ["/".join(parts[first:]) for first in range(len(parts))]
+
+
+def _is_path(name: str, path: str) -> bool:
+    """Return True if a recording is at this path, given with or without endings."""
+    return path in _stems(name_key(name), ENDINGS)
+
+
+def find_transcripts(folder: Path, sources: Sequence[SourceFile], files: Sequence[Path], language: str = "") -> Matches:
+    """Find the transcripts of recordings among the other files of their folder.
+
+    Of several for one recording, subtitles take precedence over texts, and both over tables.
+
+    Args:
+        folder: of the recordings.
+        sources: the recordings.
+        files: the others.
+        language: of the recordings; talk.de.srt is preferred where it is "de".
+
+    Raises one DataError for all files that belong to a recording and are no transcripts, and for all bad rows.
+    """
+    names, found = Names(sources), Matches()
+    claims: dict[str, list[Path]] = defaultdict(list)
+    tables = []
+    for path in sorted(path for path in files if path.suffix.lower() in TRANSCRIPTS):
+        owners = _owners(path, folder, names)
+        if owners and not _are_apart(owners):
+            for owner in owners:
+                claims[owner].append(path)
+        elif path.suffix.lower() in TABLES:
+            tables.append((path, owners))
+        else:
+            found.fates.append(_without_recording(readable_name(path.relative_to(folder)), owners))
+    _read_beside(folder, claims, language, found)
+    for path, owners in tables:
+        _read_rows(path, folder, names, owners, found)
+    if found.problems:
+        raise DataError("\n".join(found.problems))
+    found.fates.sort()
+    return found
+
+
+def _owners(path: Path, folder: Path, names: Names) -> list[str]:
+    """Return the recordings that a file is named after: NAME.srt, NAME.wav.srt, NAME.en.srt or NAME.srt.txt."""
+    place = readable_name(path.parent.relative_to(folder))
+    place = "" if place == "." else place
+    stems = _stems(name_key(readable_name(Path(path.name))), TRANSCRIPTS)[1:]
+    stems += [without for stem in stems if (without := LANGUAGE.sub("", stem)) != stem]
+    return next((found for stem in stems if (found := names.find(stem, place))), [])
+
+
+def _are_apart(owners: Sequence[str]) -> bool:
+    """Return True for recordings in different folders: a file named after them belongs to one, but to which?"""
+    return len({name_key(owner).rpartition("/")[0] for owner in owners}) > 1
+
+
+def _without_recording(name: str, owners: Sequence[str]) -> Fate:
+    if owners:
+        return Fate(name, f"not used: it may belong to {_listed(owners)}; put it into the folder of one of them", False)
+    return Fate(name, "not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …", False)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _rank(path: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
+    """Order the transcripts of a recording, the best first."""
+    code = LANGUAGE.search(_stems(name_key(path.name), TRANSCRIPTS)[-1])
+    is_other = bool(code and language and code[1][:2] != name_key(language)[:2])
+    is_far = name_key(path.parent.name) != name_key(Path(owner).parent.name)
+    return is_other, ORDER.index(path.suffix.lower()), is_far, path.name
+
+
+def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: str, found: Matches) -> None:
+    """Read the best transcript of each recording that has some of its own, and report the others."""
+    owners: dict[Path, list[str]] = defaultdict(list)
+    beaten: dict[Path, list[tuple[str, Path]]] = defaultdict(list)
+    for owner, paths in claims.items():
+        best, *others = sorted(paths, key=lambda path: _rank(path, owner, language))
+        owners[best].append(owner)
+        for path in others:
+            beaten[path].append((owner, best))
+    for path, named in owners.items():
+        name = readable_name(path.relative_to(folder))
+        try:
+            transcript, kind, note = read_transcript(path, name)
+        except DataError as error:
+            found.problems.append(str(error))
+            continue
+        found.transcripts |= dict.fromkeys(named, transcript)
+        found.fates.append(Fate(name, f"{kind} of {_listed(named)}{note}", is_plain=not note))
+    for path in beaten.keys() - owners.keys():
+        owner, best = beaten[path][0]
+        name = readable_name(path.relative_to(folder))
+        found.fates.append(
+            Fate(name, f"not used: {readable_name(best.relative_to(folder))} is taken for {owner}", False)
+        )
+
+
+def read_transcript(path: Path, name: str) -> tuple[Transcript, str, str]:
+    """Read a text with or without times. Returns it, what it is, and remarks. Raises one DataError for all bad lines."""
+    file, problems = read_text(path), dict[int, str]()
+    timed = parse_timed(path.suffix.lower(), file.lines, problems)
+    if timed is None and path.suffix.lower() == ".json" and not problems:
+        problems[0] = "neither segments with start, end and text, nor a text"
+    cues = timed.cues if timed else []
+    text = plain_text(" ".join(cue.text for cue in cues) if timed else " ".join(file.lines))
+    if not text and not problems:
+        problems[0] = "no words in it; remove the file, or write the words of the recording into it"
+    if problems:
+        raise DataError("\n".join(locate_problems(path, problems)))
+    kind = f"{len(cues)} {timed.kind}" if timed else "the words"
+    note = f"; {timed.note}" if timed and timed.note else ""
+    return Transcript(name, text, tuple(cues)), kind, f"{note}{file.note}"
+
+
+def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], found: Matches) -> None:
+    """Read a table that names recordings, and report it. A file of something else is reported, too."""
+    name = readable_name(path.relative_to(folder))
+    is_table = path.suffix.lower() in (".csv", ".tsv", ".jsonl") or "metadata" in path.name.lower()
+    try:
+        table = read_table(path)
+    except DataError as error:
+        found.fates.append(Fate(name, f"not used: {str(error).removeprefix(f'{path}: ')}", False))
+        return
+    place = readable_name(path.parent.relative_to(folder)).removeprefix(".")
+    named = {number: names.find(row[0], place) for number, row in table.rows.items()}
+    n_rows, n_named = len(table.rows) + len(table.problems), sum(bool(recordings) for recordings in named.values())
+    is_prose = table.may_be_prose and not is_table and n_named < NEARLY_ALL * n_rows
+    if not n_named or is_prose:
+        if is_table:
+            found.fates.append(Fate(name, f"0 of {n_rows} rows name a recording here{_example(table)}", False))
+        else:
+            found.fates.append(_without_recording(name, owners))
+        return
+    problems = dict(table.problems)
+    beside = 0
+    for number, (_, text) in table.rows.items():
+        recordings = named[number]
+        earlier = found.transcripts.get(recordings[0]) if recordings else None
+        is_beside = bool(earlier) and recordings[0] not in found.tabled
+        if problem := _problem_of_row(recordings, text, None if is_beside else earlier):
+            problems[number - 1] = problem
+        elif is_beside:
+            beside += 1
+        elif recordings and not earlier:
+            found.transcripts[recordings[0]] = Transcript(name, text)
+            found.tabled.add(recordings[0])
+    found.problems += locate_problems(path, problems)
+    unnamed = next((row[0] for number, row in table.rows.items() if not named[number]), "")
+    others = f"; not {unnamed!r}" if unnamed else ""
+    others += f" and {n_rows - n_named - 1} more" if unnamed and n_rows - n_named > 1 else ""
+    others += f"; {beside} of them have a file of their own, which is taken" if beside else ""
+    found.fates.append(Fate(name, f"{n_named} of {n_rows} rows name a recording here{others}{table.note}"))
+
+
+def _example(table: Table) -> str:
+    """Say what a table without a match has, and what is wanted."""
+    first = next((f"{row[0]!r}" for row in table.rows.values()), "")
+    return f": there is none called {first}; {WANTED}" if first else f"; {next(iter(table.problems.values()), WANTED)}"
+
+
+def _problem_of_row(names: Sequence[str], text: str, earlier: Transcript | None) -> str:
+    """Return the problem of a row, or "". A row without a recording is fine: many corpora are used in part."""
+    if len(names) > 1:
+        return f"names several recordings: {', '.join(names[:SHOWN])}"
+    if names and not text:
+        return "no text"
+    if earlier and earlier.text != text:
+        return f"{names[0]} has another text already, in {earlier.origin}"
+    return ""

@@ -1,0 +1,169 @@
+"""Tables of recordings and their texts, as people and corpora write them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from common.errors import shorten
+from common.files import parse_json
+from studio.prepare.text_files import read_text
+from studio.prepare.transcripts import plain_text
+
+TABLES = (".csv", ".tsv", ".jsonl", ".json", ".data", ".txt")
+SIGNS = "|\t;,"  # that divide columns
+CONSISTENT = 0.9  # share of the lines that have such a sign
+FILE_COLUMNS = (
+    "file",
+    "filename",
+    "file_name",
+    "path",
+    "audio",
+    "audio_path",
+    "audio_file",
+    "audio_filepath",
+    "wav",
+    "clip",
+)
+ID_COLUMNS = (*FILE_COLUMNS, "recording", "id", "name")
+TEXT_COLUMNS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
+ID_WORDS, TEXT_WORDS = {"file", "filename", "path", "audio", "wav"}, {"text", "sentence", "transcript", "transcription"}
+FAR_SHORTER = 0.4  # times the characters of the longest column
+WANTED = "expected rows id|text, or headings such as file and text"
+PROMPT = re.compile(r'\s*\(\s*(\S+)\s+"(.*)"\s*\)\s*')  # Festival's, as in txt.done.data
+
+
+class Table(NamedTuple):
+    """Rows (identifier, text) by line from 1, the problems of others by index from 0, and a remark, "" without any.
+
+    `may_be_prose` if only spaces or commas divide columns without a heading.
+    """
+
+    rows: dict[int, tuple[str, str]]
+    problems: dict[int, str]
+    note: str
+    may_be_prose: bool
+
+
+def read_table(path: Path) -> Table:
+    """Read rows `id|text`, `id|raw text|normalised text`, columns with a heading, prompts of Festival, or JSON.
+
+    Columns are divided by | tabs ; or commas, or else by the first space. Raises DataError for a file that is no text.
+    """
+    lines, encoding = (file := read_text(path)).lines, file.note
+    problems: dict[int, str] = {}
+    prompts = [match for line in lines if (match := PROMPT.fullmatch(line))]
+    if path.suffix.lower() in (".json", ".jsonl"):
+        cells = _read_json(lines, path.suffix.lower() == ".jsonl", problems)
+    elif prompts:
+        cells = {number: [match[1], match[2]] for number, match in enumerate(prompts, 1)}
+    else:
+        cells = _read_cells(lines, problems)
+    heading = next(iter(cells.values()), [])
+    columns, note = _columns(heading), ""
+    if columns:
+        cells = {number: row for number, row in cells.items() if row is not heading}
+        note = f"; columns {heading[columns[0]]!r} and {heading[columns[1][0]]!r}"
+    else:
+        text = _text_column(list(cells.values()))
+        columns = (0, [text, 1])
+        note = f"; texts from column {text + 1}" if text > 1 or any(len(row) > 2 for row in cells.values()) else ""
+    rows = {}
+    usual = max(3, Counter(map(len, cells.values())).most_common(1)[0][0]) if cells else 0
+    for number, row in cells.items():
+        if len(row) <= max(usual, max(columns[1])) and (fields := _fields(row, columns)):
+            rows[number] = fields
+        else:
+            problems[number - 1] = f"{shorten('|'.join(row), 60)!r}, {WANTED}"
+    return Table(rows, problems, note + encoding, may_be_prose=_delimiter(lines) in ",; " and not note and not prompts)
+
+
+def _read_cells(lines: Sequence[str], problems: dict[int, str]) -> dict[int, list[str]]:
+    """Return the cells of the rows by line from 1."""
+    delimiter = _delimiter(lines)
+    if delimiter == " ":
+        return {number: line.split(None, 1) for number, line in enumerate(lines, 1) if line.strip()}
+    # quotation marks of a text are part of it, unless commas divide columns
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter in ",;" else csv.QUOTE_NONE
+    sheet = (f"{line}\n" for line in lines)
+    reader = csv.reader(sheet, delimiter=delimiter, skipinitialspace=True, quoting=quoting)
+    cells: dict[int, list[str]] = {}
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                cells[reader.line_num] = [cell.strip() for cell in row]
+    except csv.Error as error:
+        problems[reader.line_num - 1] = str(error)
+    return cells
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return the first sign that nearly all lines have, else the one of the first line, else a space."""
+    full = [line for line in lines if line.strip()]
+    for sign in SIGNS:
+        if full and sum(sign in line for line in full) >= CONSISTENT * len(full):
+            return sign
+    counts = {sign: full[0].count(sign) if full else 0 for sign in SIGNS}
+    return (
+        max(counts, key=lambda sign: (sign in "|\t" and counts[sign] > 0, counts[sign]))
+        if any(counts.values())
+        else " "
+    )
+
+
+def _read_json(lines: Sequence[str], is_lines: bool, problems: dict[int, str]) -> dict[int, list[str]]:
+    """Return rows of {file: text}, or of objects with one set of keys, below those as a heading."""
+    try:
+        data = [parse_json(line) for line in lines if line.strip()] if is_lines else parse_json("\n".join(lines))
+    except ValueError as error:
+        problems[0] = f"no JSON ({error})"
+        return {}
+    if isinstance(data, Mapping) and all(isinstance(text, str) for text in data.values()):
+        return {number: [str(key), str(text)] for number, (key, text) in enumerate(data.items(), 1)}
+    if not isinstance(data, list) or not data or not all(isinstance(item, Mapping) for item in data):
+        return {}
+    heading = list(data[0])
+    rows = [[str(item.get(key, "")) for key in heading] for item in data]
+    return dict(enumerate([list(map(str, heading)), *rows], 0))
+
+
+def _columns(heading: Sequence[str]) -> tuple[int, list[int]] | None:
+    """Return the columns of the identifier and of the text, the best first, if a row is a heading."""
+    names = [re.sub(r"[\W_]+", "_", name.casefold()).strip("_") for name in heading]
+    files = [names.index(name) for name in ID_COLUMNS if name in names]
+    texts = [names.index(name) for name in TEXT_COLUMNS if name in names]
+    words = [set(name.split("_")) for name in names]
+    files += [place for place, found in enumerate(words) if found & ID_WORDS and not found & TEXT_WORDS]
+    texts += [place for place, found in enumerate(words) if found & TEXT_WORDS and place not in files[:1]]
+    is_short = all(len(name) < 40 for name in heading)  # a text may be about a file, too
+    return (files[0], texts) if files and texts and is_short else None
+
+
+def _fields(row: Sequence[str], columns: tuple[int, Sequence[int]]) -> tuple[str, str] | None:
+    """Return the identifier and the text of a row, or None."""
+    file, texts = columns
+    if max(file, min(texts)) >= len(row) or not row[file]:
+        return None
+    text = next((row[place] for place in texts if place < len(row) and row[place]), "")
+    return row[file], plain_text(text)
+
+
+def _text_column(rows: Sequence[Sequence[str]]) -> int:
+    """Return the column of the texts in rows without a heading: the last one, unless it repeats or is far shorter than another.
+
+    LJSpeech's last column is the normalised text; elsewhere it is a speaker, a language, an emotion or a length.
+    """
+    columns = range(1, max(map(len, rows), default=2))
+    cells = {place: [row[place] for row in rows if place < len(row) and row[place]] for place in columns}
+    lengths = {place: sum(map(len, texts)) for place, texts in cells.items()}
+    fitting = [
+        place
+        for place, texts in cells.items()
+        if lengths[place] >= FAR_SHORTER * max(lengths.values())
+        and (len(texts) < 3 or 2 * len(set(texts)) > len(texts))
+    ]
+    return max(fitting, default=1)
