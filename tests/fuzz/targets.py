@@ -30,8 +30,8 @@ from studio.plan.file import read_plan, write_plan
 from studio.plan.material import clip_length, read_text_options
 from studio.prepare.__main__ import read_settings
 from studio.prepare.lists import select_usable
-from studio.prepare.review import ClipRow, read_proposals, read_review, sort_worst_first, store_proposals
 from studio.prepare.matching import read_transcript
+from studio.prepare.review import ClipRow, read_proposals, read_review, sort_worst_first, store_proposals
 from studio.prepare.sources import TRANSCRIPTS
 from studio.prepare.tables import TABLES, read_table
 from studio.project import Project

@@ -17,8 +17,8 @@ from common.errors import DataError
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
-from studio.prepare.sources import find_sources, open_sound
 from studio.prepare.matching import find_transcripts
+from studio.prepare.sources import find_sources, open_sound
 from tests.recipe import ROOT
 
 
