@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.audio.quiet import quiet_decoder
+from common.audio.mpeg import estimates_length, quiet_decoder
 from common.audio.stft import STFT, TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
@@ -95,6 +95,8 @@ def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:
     name = os.fspath(path)
     with _explain_errors(name), soundfile.SoundFile(name) as file:
         _check_header(name, file.channels, file.samplerate, sampling_rate)
+        if estimates_length(name):
+            return len(read_audio(name, sampling_rate).samples)
         samples: int = file.frames
     if not samples:
         raise DataError(f"{name}: no samples in it")
@@ -133,7 +135,12 @@ def _check_whole(name: str, container: str, found: int, promised: int) -> None:
         raise DataError(f"{name}: cut short, {lost} bytes of samples fewer than its header says: copy it again")
     if container == "OGG" and not _ogg_has_an_end(name):
         raise DataError(f"{name}: cut short, it stops before its last Ogg page: copy it again")
-    if found != promised:
+    if estimates_length(name):
+        if found >= promised:  # libsndfile stops there
+            raise DataError(
+                f"{name}: does not state its length, so that only a part may be read: convert it to wav or flac"
+            )
+    elif found != promised:
         raise DataError(f"{name}: cut short or damaged, {found} samples of {promised}: copy it again")
     if not found:
         raise DataError(f"{name}: no samples in it")

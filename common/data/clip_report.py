@@ -17,7 +17,7 @@ import soundfile
 
 from common.audio import silence
 from common.audio.audio_processing import load_audio
-from common.audio.quiet import quiet_decoder
+from common.audio.mpeg import quiet_decoder
 from common.data.filelist import sift_filelist
 from common.data.parallel import run_parallel
 from common.errors import DataError

@@ -7,10 +7,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import atomic_write, read_lines
 
-ENDINGS = (".wav", ".flac", ".ogg")
+ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
 MARGIN = 0.05  # seconds of silence kept at either end
 
@@ -84,17 +84,18 @@ def read_layout(folder: Path) -> Rows:
 
     The normalised text is used if there is one. Raises DataError if metadata.csv is missing, empty or not UTF-8.
     """
+    _entries.cache_clear()
     recordings, problems = [], {}
     for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
         if len(fields) not in (2, 3) or not fields[0]:
             problems[row] = f"{'|'.join(fields)[:60]!r}, expected id|text or id|text|normalised text"
             continue
         stem = folder / "wavs" / fields[0]
-        files = _audio_files(stem)
+        files = _find_audio(folder, fields[0])
         text = fields[-1] or fields[1]
         recordings.append(Recording(row, files[0] if files else stem, text))
         if not files:
-            problems[row] = f"no {stem}{{{','.join(ENDINGS)}}}"
+            problems[row] = f"no {stem}{{{','.join(ENDINGS)}}}{_other_formats(stem)}"
         elif len(files) > 1:
             names = " and ".join(path.name for path in files)
             problems[row] = f"{names} are both in {stem.parent}, expected one; or write the id with its ending"
@@ -107,14 +108,19 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
     Raises DataError if the list is missing, empty or not UTF-8.
     """
     lines = _read_fields(path)
-    beside = any(os.path.isfile(path.parent / fields[0]) for fields in lines if fields[0])
+    _entries.cache_clear()
+    places = [(path.parent / fields[0], find_path(path.parent, fields[0])) for fields in lines if fields[0]]
+    beside = any(os.path.isfile(place) for pair in places for place in pair if place)
     base = path.parent if beside else dataset_path
     recordings, problems = [], {}
     for row, fields in enumerate(lines):
         if len(fields) != 2 or not fields[0]:
             problems[row] = f"{'|'.join(fields)[:60]!r}, expected path|text"
             continue
-        recordings.append(Recording(row, base / fields[0], fields[1]))
+        path = base / fields[0]
+        recordings.append(
+            Recording(row, path if os.path.isfile(path) else find_path(base, fields[0]) or path, fields[1])
+        )
         if not os.path.isfile(recordings[-1].path):
             problems[row] = f"no file {recordings[-1].path}"
     return _check_rows(recordings, problems)
@@ -125,12 +131,53 @@ def _read_fields(path: Path) -> list[list[str]]:
     return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
 
 
-def _audio_files(stem: Path) -> list[Path]:
-    """Return the files of an id: the one it names, if the id has an ending, otherwise one for each ending that exists."""
-    if stem.suffix in ENDINGS and os.path.isfile(stem):
-        return [stem]
-    candidates = [stem.with_name(stem.name + ending) for ending in ENDINGS]
-    return [path for path in candidates if os.path.isfile(path)]
+def _find_audio(folder: Path, identifier: str) -> list[Path]:
+    """Return the files of an id, in folder/wavs: the one it names, or otherwise one for each ending that exists.
+
+    The id may have an ending or a folder, as in wavs/one.wav or C:\\voice\\one.wav; case and Unicode form do not matter.
+    """
+    key = name_key(identifier)
+    for path in (f"wavs/{key}", key, f"wavs/{key.rpartition('/')[2]}"):
+        place = find_path(folder, path.rpartition("/")[0])
+        name = path.rpartition("/")[2]
+        files = [place / entry for entry in _entries(place).get(name, ())] if place else []
+        if name.endswith(ENDINGS) and len(files) == 1 and os.path.isfile(files[0]):
+            return files
+        for stem in dict.fromkeys((name, name.removesuffix(Path(name).suffix) if name.endswith(ENDINGS) else name)):
+            entries = [entry for ending in ENDINGS for entry in _entries(place).get(stem + ending, ())] if place else []
+            if files := [place / entry for entry in entries if place and os.path.isfile(place / entry)]:
+                return files
+    return []
+
+
+def find_path(folder: Path, name: str) -> Path | None:
+    """Return the file or folder with this path in a folder, in any case, Unicode form and kind of slashes; None without one."""
+    path = folder
+    for part in name_key(name).split("/"):
+        if part not in ("", "."):
+            found = [part] if part == ".." else _entries(path).get(part, ())
+            if len(found) != 1:
+                return None
+            path = path / found[0]
+    return path
+
+
+@cache
+def _entries(folder: Path) -> Mapping[str, Sequence[str]]:
+    """Return the names in a folder by their keys."""
+    by_key: dict[str, list[str]] = defaultdict(list)
+    try:
+        for name in sorted(os.listdir(folder)):
+            by_key[name_key(name)].append(name)
+    except OSError:
+        pass
+    return by_key
+
+
+def _other_formats(stem: Path) -> str:
+    """Name files of an id in formats that are not read here; "" without any."""
+    found = [names[0] for key, names in _entries(stem.parent).items() if key.rpartition(".")[0] == name_key(stem.name)]
+    return f"; {', '.join(found)} is of another format: convert it to wav" if found else ""
 
 
 def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:

@@ -89,7 +89,7 @@ def prepare(options: PrepareOptions) -> None:
     write_review(project.review, sort_worst_first(edits.rows))
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
-    problems = [*cut.problems, *report.describe_late_cues(cut.recordings, cut.transcripts)]
+    problems = [*cut.problems, *report.describe_short(cut.recordings, cut.transcripts)]
     report.store_problems(project, problems)
     for line in [*report.describe_problems(problems), *report.describe_recordings(cut.recordings, edits.rows)]:
         print(line, flush=True)

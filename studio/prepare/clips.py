@@ -55,6 +55,7 @@ class CutRecording(NamedTuple):
     rate: int
     channels: int
     speech: float  # seconds of sound between pauses
+    missing: float  # seconds that the file's header states and the file lacks
     clips: list[CutClip]
 
 
@@ -152,7 +153,9 @@ def _store(job: CuttingJob, key: str, levels: Levels, spans: Sequence[Span]) -> 
     """Write the clips of a recording, and then its record."""
     clips = list(_write_clips(job, levels, spans))
     speech = round(sum(sound.length for sound in find_sounds(levels.levels, levels.step, job.config.min_pause)), 3)
-    record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, speech, clips)
+    missing = round(levels.missing / levels.rate, 3)
+    facts = (job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, speech, missing)
+    record = CutRecording(*facts, clips)
     with atomic_write(job.records / f"{key}.json") as file:
         file.write(json.dumps(record, ensure_ascii=False).encode())
     return record

@@ -40,6 +40,7 @@ class Levels(NamedTuple):
     channels: int
     samples: int
     levels: np.ndarray
+    missing: int = 0  # samples that the file's header states and the file lacks
 
     @property
     def seconds(self) -> float:
@@ -83,7 +84,8 @@ def measure_levels(path: Path) -> Levels:
             powers.append(np.array([rest.mean()], np.float32))
     if not samples:
         raise DataError(f"{path}: no samples in it")
-    return Levels(sound.rate, sound.channels, samples, decibels(np.concatenate(powers)))
+    missing = max(0, sound.stated - samples)
+    return Levels(sound.rate, sound.channels, samples, decibels(np.concatenate(powers)), missing)
 
 
 def decibels(powers: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from studio.prepare.transcripts import Transcript
 from studio.project import Project
 
 MOST_LINES = 20  # of files or recordings that are alike
+LEAST_MISSING = 0.1  # seconds; a lossy file's header may be off by a frame or two
 LEAST_LOSS = 0.05  # minutes; less is no loss to speak of
 FEW_SOURCES = 5  # with more files, those named after their recordings are counted together
 
@@ -68,9 +69,13 @@ def describe_fates(fates: Sequence[Fate]) -> list[str]:
     return printable("\n".join(lines)).splitlines()
 
 
-def describe_late_cues(recordings: Sequence[CutRecording], transcripts: Mapping[str, Transcript]) -> list[str]:
-    """Return a line for each recording that ends before its subtitles do."""
-    lines = []
+def describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str, Transcript]) -> list[str]:
+    """Return a line for each recording that is cut short, or ends before its subtitles do."""
+    lines = [
+        f"{r.name}: cut short, {r.seconds:.0f} s of {r.seconds + r.missing:.0f} s: copy it again"
+        for r in recordings
+        if r.missing > LEAST_MISSING
+    ]
     for recording in recordings:
         transcript = transcripts.get(recording.name)
         cues = transcript.cues if transcript else ()

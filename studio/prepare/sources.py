@@ -11,6 +11,7 @@ import stat
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 import soundfile
 
 from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
-from common.audio.quiet import quiet_decoder
+from common.audio.mpeg import estimates_length, quiet_decoder
 from common.errors import DataError, printable
 
 WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
@@ -61,11 +62,15 @@ class Listing(NamedTuple):
 
 
 class OpenSound(NamedTuple):
-    """An open sound file: rate in Hz, channels, and blocks (n, C) of float32 to be read once, in order."""
+    """An open sound file: rate in Hz, channels, and blocks (n, C) of float32 to be read once, in order.
+
+    Its header states a number of samples; 0 if it does not.
+    """
 
     rate: int
     channels: int
     blocks: Iterator[np.ndarray]
+    stated: int = 0
 
 
 def find_sources(folder: Path) -> Listing:
@@ -165,6 +170,10 @@ def open_sound(path: Path) -> Iterator[OpenSound]:
     Raises DataError for a file that neither of them reads, and, while its blocks are read, for damage and for samples that are
     NaN, infinite or far above full scale.
     """
+    if estimates_length(path) and find_spec("av"):  # libsndfile may stop too early
+        with _open_with_av(path, "it does not state its length") as sound:
+            yield sound
+        return
     try:
         with quiet_decoder(path):
             file = soundfile.SoundFile(os.fspath(path))
@@ -175,7 +184,8 @@ def open_sound(path: Path) -> Iterator[OpenSound]:
         return
     with file:
         limit = LOSSY_PEAK if file.subtype in LOSSY_CODECS else 1.0
-        yield OpenSound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit))
+        stated = 0 if estimates_length(path) else file.frames
+        yield OpenSound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit), stated)
 
 
 def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.ndarray]:

@@ -13,9 +13,19 @@ import soundfile
 from studio.prepare.alignment import find_longest_pauses
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
-from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, parts_of, units_of
+from studio.prepare.cutting import (
+    Span,
+    Unit,
+    clip_cost,
+    group,
+    join_sentences,
+    parts_of,
+    share_texts,
+    units_of,
+    units_of_cues,
+)
 from studio.prepare.cutting import spans_of as spans_of_units
-from studio.prepare.levels import Levels, find_sounds, measure_levels, sounds_of_mask
+from studio.prepare.levels import Interval, Levels, find_sounds, measure_levels, sounds_of_mask
 from studio.prepare.sources import find_sources
 from studio.prepare.transcripts import Cue
 
@@ -181,6 +191,68 @@ def test_subtitles_decide_the_cuts_and_pauses_their_times(tmp_path: Path) -> Non
     assert [span.text for span in spans] == ["The first sentence.", "The second begins and ends here.", "The third."]
     assert spans[1].start == pytest.approx(times[1][0] - 0.1, abs=2 * FRAME)
     assert spans[1].end == pytest.approx(times[2][1] + 0.1, abs=2 * FRAME)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.3, -0.3])
+@pytest.mark.parametrize("past", [0.0, 0.4])
+def test_subtitles_that_touch_or_overlap_are_cut_at_the_pause_before_the_next(
+    tmp_path: Path, late: float, past: float
+) -> None:
+    """Each ends where the next begins, or later, and there is a pause of up to 1.5 s in between."""
+    times = talk(tmp_path / "talk.wav", [(3.0, 0.7), (4.0, 1.5), (3.5, 0.3), (5.0, 0.9)] * 3)
+    starts = [max(0.0, start + late) for start, _ in times]
+    ends = [start + past for start in [*starts[1:], times[-1][1]]]
+    cues = [Cue(start, end, f"Sentence {n}.") for n, (start, end) in enumerate(zip(starts, ends, strict=True))]
+    sounds = [Interval(*pair) for pair in times]
+    units = units_of_cues(cues, sounds, times[-1][1] + 0.9)
+    assert [(unit.start, unit.end, unit.text) for unit in units] == [
+        (start, end, cue.text) for (start, end), cue in zip(times, cues, strict=True)
+    ]
+    spans = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(), cues)
+    assert all(span.length <= 11.0 and not span.in_speech for span in spans)
+    assert " ".join(span.text for span in spans) == " ".join(cue.text for cue in cues)
+
+
+def test_speech_without_a_subtitle_is_in_no_clip() -> None:
+    sounds = [Interval(0.5, 3.0), Interval(3.4, 6.0), Interval(6.4, 9.0), Interval(9.4, 12.0)]
+    cues = [
+        Cue(0.5, 3.0, "One."),
+        Cue(6.4, 7.0, "Three,"),
+        Cue(7.0, 9.2, "going on."),
+        Cue(9.4, 9.9, "Four"),
+        Cue(40, 41, "x"),
+    ]
+    units = units_of_cues(cues, sounds, 12.5)
+    assert [(u.start, u.end, u.text, u.is_last, u.is_forced) for u in units] == [
+        (0.5, 3.0, "One.", True, False),  # what follows has no text
+        (6.4, 9.0, "Three, going on.", False, False),  # no pause within the sentence
+        (9.4, 9.9, "Four", False, True),  # speech goes on for 2 s
+    ]
+    spans = spans_of_units(units, 12.5, CuttingConfig())
+    assert not any(span.start < 5 < span.end for span in spans)
+
+
+def test_a_subtitle_too_long_for_a_clip_is_divided_by_the_words_of_its_parts(tmp_path: Path) -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements/eval.txt, is not installed")
+    times = talk(tmp_path / "talk.wav", [(3.0, 0.5)] * 5)
+    words = ["we went up the hill", "passed the old mill", "noise", "there we ate", "and slept well"]
+    text = "We went up the hill, past the old mill. There we ate. And slept well."
+    levels = measure_levels(tmp_path / "talk.wav")
+    cues = [Cue(times[0][0], times[-1][1], text)]
+    (whole,) = units_of(levels, CuttingConfig(), cues)
+    assert whole.text == text  # without words
+    parts = units_of(levels, CuttingConfig(), cues, has_words=True)
+    assert len(parts) == 5 and {part.shared for part in parts} == {0}
+    units = share_texts(parts, words)
+    assert [unit.text for unit in units] == [
+        "We went up the hill,",
+        "past the old mill.",
+        "There we ate.",
+        "And slept well.",
+    ]
+    assert [unit.is_last for unit in units] == [False, True, False, False]  # "noise" has no text
+    spans = spans_of_units(units, levels.seconds, CuttingConfig())
+    assert [span.text for span in spans] == ["We went up the hill, past the old mill.", "There we ate. And slept well."]
 
 
 def test_subtitles_without_a_pause_between_them_stay_together(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ def test_clipping_in_one_channel_is_found() -> None:
     )
 
 
+@pytest.mark.parametrize("gain", [1.0, 0.5])
+def test_clipping_is_found_after_the_level_was_turned_down(gain: float) -> None:
+    tone = np.sin(np.arange(16000) * 0.05)
+    samples = np.round(np.stack([gain * np.clip(3 * tone, -1, 1), gain * tone], axis=1) * 32767) / 32768
+    level = levels(samples.mean(axis=1), 16000)
+    assert measure_clip(samples, 16000, level, level[:0]).clipping == pytest.approx(
+        2 * 16000 * 0.05 / (2 * math.pi), abs=3
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "fault", "usable"),
     [
@@ -68,6 +78,8 @@ def test_clipping_in_one_channel_is_found() -> None:
         ({"silence": 0.3}, "digital silence (0.30 s, filled)", True),
         ({"double": "a_0001"}, "double of a_0001", False),
         ({"measures": GOOD._replace(clipping=5)}, "clipping", True),
+        ({"measures": GOOD._replace(clipping=4000)}, "distorted (4000 clipped runs)", False),
+        ({"measures": GOOD._replace(level=-66.0)}, "too quiet (-66 dBFS, -46 dB)", False),
         ({"measures": GOOD._replace(snr=10.0)}, "noise", True),
         ({"measures": GOOD._replace(bandwidth=4000.0)}, "bandwidth", True),
         ({"measures": GOOD._replace(level=-35.0)}, "loudness", True),

@@ -18,7 +18,7 @@ from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.matching import find_transcripts
-from studio.prepare.sources import find_sources, open_sound
+from studio.prepare.sources import drop_copies, find_sources, open_sound
 from tests.recipe import ROOT
 
 
@@ -99,6 +99,16 @@ def test_formats_that_av_reads(tmp_path: Path, name: str, codec: str) -> None:
     samples, rate = read(tmp_path / name)
     assert rate == 44100 and samples.shape[1] == 1 and abs(len(samples) - 44100) <= 2048  # whole frames of a codec
     np.testing.assert_allclose(samples[:40000, 0], tone(44100)[:40000], atol=0.03)  # AAC ends with an edge of its own
+
+
+def test_a_copy_with_a_transcript_is_taken(tmp_path: Path) -> None:
+    for name, content in (("a.wav", b"one"), ("b.wav", b"one"), ("c.wav", b"two"), ("sub/d.wav", b"one")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    sources = find_sources(tmp_path).sources
+    left, messages = drop_copies(sources, {"sub/d.wav", "c.wav"})
+    assert [source.name for source in left] == ["c.wav", "sub/d.wav"]
+    assert messages == [f"{tmp_path}/{name}.wav: a copy of sub/d.wav, which has a transcript" for name in "ab"]
 
 
 def test_only_lossy_formats_may_exceed_full_scale(tmp_path: Path) -> None:
