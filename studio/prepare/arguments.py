@@ -26,8 +26,9 @@ DESCRIPTION = """Make training data from a folder of recordings.
     python -m studio.plan mine                         # the next step
 
 Recordings of any length, rate and format become clips of 1 to 11 seconds, cut at pauses. Their texts come from files
-beside the audio: NAME.srt or NAME.vtt (subtitles), NAME.txt (the words of the whole recording), or a table metadata.csv
-with rows id|text. Recordings without such a file are transcribed. Every transcript is checked against recognised words.
+beside the audio: subtitles (NAME.srt, NAME.vtt), labels (of Audacity, Praat, HTK or Whisper), NAME.txt (the words of the
+whole recording), or a table metadata.csv with rows id|text. A line for each says what it matched. Recordings without such a
+file are transcribed. Every transcript is checked against recognised words.
 
 clips.tsv lists all clips and what is wrong with them, the worst first: correct the text there, or set the column use
 to no. Later runs keep your edits. Nothing in FOLDER changes. An interrupted run continues when you start it again."""

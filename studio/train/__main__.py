@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.checkpoint.files import find_last, load_checkpoint
+from common.data.filelist import check_files, read_filelist
 from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.options import from_options
 from common.run.interrupt import StopRequest
+from common.training.arguments import parse_training_arguments
+from models import REGISTRY
 from studio.arguments import project_parser
 from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
@@ -45,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
         progress = Progress(project.root / "runs" / "progress.json")
+        check_inputs(plan, project, progress)
         for name in [name for name in MODELS if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
                 print(f"stopped: {project.command('studio.train')} resumes it")
@@ -66,6 +70,15 @@ def check_packages(plan: Plan, project: Project) -> None:
             f"{project.plan}: models.{counting[0]}.best_by: wer needs the recogniser: `bash scripts/evaluation.sh` installs it, "
             f"or run {project.command('studio.plan')} again for a measure that needs no packages"
         )
+
+
+def check_inputs(plan: Plan, project: Project, progress: Progress) -> None:
+    """Raise DataError or UsageError for what would end a training later: missing clips and warm starts, unknown options."""
+    waiting = [name for name in plan.models if progress.of(name).finished != digest(name, plan, project)]
+    for name in waiting:
+        parse_training_arguments(train_argv(name, plan, project), REGISTRY, "")
+    for path in (project.training_list, project.validation_list) if waiting else ():
+        check_files(read_filelist(path), path, project.root)
 
 
 def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:

@@ -23,6 +23,7 @@ from studio.plan.machine import environment, train_command
 from studio.train.child import end_with
 
 RECORD = "DLL "  # start of the lines that train.py prints for programs
+DRAIN = 5.0  # seconds to print what it said last
 TICK = 0.2  # seconds between polls of the process
 PATIENCE = 60.0  # seconds that the process of an earlier run has to save and end
 
@@ -70,7 +71,7 @@ def run_training(
     except BaseException:  # a second Ctrl-C
         process.kill()
         raise
-    reader.join(TICK)
+    reader.join(DRAIN)
     spend(time.monotonic() - saved)
     if ending is not RunEnding.FINISHED and process.returncode == -signal.SIGTERM:
         return ending  # it had not started to train, so there is nothing to save

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,9 @@ import torch
 
 from common import precision
 from common.checkpoint.files import load_checkpoint
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
+from common.run.nvlog import NvLog
 from models import REGISTRY
 from studio import share
 from studio.plan import __main__ as planning
@@ -31,6 +33,7 @@ from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
+from studio.train.lines import LOG, TrainingLines
 from studio.train.process import RunEnding, run_training
 from studio.train.progress import Progress, digest, read_reports
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model
@@ -194,7 +197,8 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(
     with monkeypatch.context() as patch:
         patch.setattr("studio.train.process.time", Clock)
         assert run_training(argv, 1, 900.0, stop, spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
-    assert "saved" in capfd.readouterr().out and 1000 <= sum(spent) < 1200
+    out = capfd.readouterr().out
+    assert "saved" in out and "DLL " not in out and 1000 <= sum(spent) < 1200
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
     assert run_training(argv, 1, 0.0, stop, spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
     plan, progress = tiny_plan(project, 100_000, hours=1 / 3600), progress_of(project)
@@ -260,13 +264,48 @@ def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, 
         project.training_list.write_text("".join([first.replace("|", "|well "), *others]))
 
 
-def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path, capfd) -> None:
-    project = make_project(Project(name="bad", projects=tmp_path))
-    tiny_plan(project)
-    shutil.rmtree(project.clips)
+def test_what_would_end_a_training_later_ends_the_command_before_it(tmp_path: Path, capfd) -> None:
+    """The second model's mistakes came after hours of training of the first."""
+    project, flags = make_project(Project(name="bad", projects=tmp_path)), ["bad", "--projects", str(tmp_path)]
+    plan = tiny_plan(project)
+    for change, words in (
+        ({"warm_start": str(tmp_path / "gone.pt")}, r"gone\.pt"),
+        ({"options": {"segment_lenght": 1}}, "segment-lenght"),
+    ):
+        write_plan(
+            project.plan, replace(plan, models=plan.models | {"WaveGlow": replace(plan.models["WaveGlow"], **change)})
+        )
+        with pytest.raises((DataError, UsageError, SystemExit)) as caught:
+            train.main(flags)
+        assert re.search(words, f"{caught.value} {capfd.readouterr().err}")
+    write_plan(project.plan, plan)
+    clip = next(project.clips.glob("*.wav"))
+    clip.rename(tmp_path / "away.wav")
+    with pytest.raises(DataError, match=r"no file clips/"):
+        train.main(flags)
+    assert not project.run("Tacotron2").exists()
+    clip.write_text("no sound")
     with pytest.raises(DataError, match=r"train\.py ended with exit code 1, for the reason above"):
-        train.main(["bad", "--projects", str(tmp_path)])
-    assert "no file clips/" in capfd.readouterr().err
+        train.main(flags)
+    assert clip.name in capfd.readouterr().err
+
+
+def test_lines_for_people_say_how_far_a_training_is(tmp_path: Path, capfd, monkeypatch) -> None:
+    project = make_project(Project(name="lines", projects=tmp_path))
+    settings = tiny_plan(project).models["WaveGlow"]
+    lines = TrainingLines("WaveGlow", tmp_path, settings, progress_of(project).of("WaveGlow"))
+    with NvLog(tmp_path / LOG) as log:
+        for epoch in range(3):
+            log.log((epoch, 0), {"train_loss": 0.5, "train_iter_time": 1.0, "glob_iter/iters_per_epoch": f"{epoch}/1"})
+            lines.update()
+        log.log((2,), {"val_loss": 0.7, "evaluation_wer": 0.25})
+        capfd.readouterr()
+        lines.update()
+        lines.update()
+    assert capfd.readouterr().out == (
+        "WaveGlow: step 3 of 4, epoch 3 of 4, loss 0.5000. 1.00 s a step, about 1 s left at most. "
+        "Report of epoch 3: words wrong 25 %.\n"
+    )
 
 
 def test_one_command_at_a_time_works_on_a_project(tmp_path: Path) -> None:
