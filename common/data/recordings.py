@@ -28,6 +28,11 @@ from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
+FILE_HEADINGS = (
+    *("file", "filename", "file_name", "path", "audio", "audio_path", "audio_file", "audio_filepath", "wav", "clip"),
+    *("recording", "id", "name"),
+)
+TEXT_HEADINGS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
 MARGIN = 0.05  # seconds of silence kept at either end
 
 
@@ -80,13 +85,16 @@ class Clip(NamedTuple):
 
 
 def read_layout(folder: Path) -> Rows:
-    """Read folder/metadata.csv, rows `id|raw text|normalised text` or `id|text`; audio is folder/wavs/ID.wav, .flac or .ogg.
+    """Read folder/metadata.csv, rows `id|raw text|normalised text` or `id|text`; audio is folder/wavs/ID.wav, .flac …
 
     The normalised text is used if there is one. Raises DataError if metadata.csv is missing, empty or not UTF-8.
     """
     _entries.cache_clear()
     recordings, problems = [], {}
     for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
+        if problem := _heading(row, fields):
+            problems[row] = problem
+            continue
         if len(fields) not in (2, 3) or not fields[0]:
             problems[row] = f"{'|'.join(fields)[:60]!r}, expected id|text or id|text|normalised text"
             continue
@@ -114,6 +122,9 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
     base = path.parent if beside else dataset_path
     recordings, problems = [], {}
     for row, fields in enumerate(lines):
+        if problem := _heading(row, fields):
+            problems[row] = problem
+            continue
         if len(fields) != 2 or not fields[0]:
             problems[row] = f"{'|'.join(fields)[:60]!r}, expected path|text"
             continue
@@ -129,6 +140,13 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
 def _read_fields(path: Path) -> list[list[str]]:
     """Split every line of a UTF-8 file into its fields; trailing blank lines do not count."""
     return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
+
+
+def _heading(row: int, fields: Sequence[str]) -> str:
+    """Return the problem of a first row with the names of columns; "" for others."""
+    names = [field.casefold() for field in fields]
+    is_heading = row == 0 and names[0] in FILE_HEADINGS and any(name in TEXT_HEADINGS for name in names[1:])
+    return f"{'|'.join(fields)!r} is a heading, expected the first clip: remove the line" if is_heading else ""
 
 
 def _find_audio(folder: Path, identifier: str) -> list[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from common.data.recordings import FILE_HEADINGS, TEXT_HEADINGS
 from common.errors import shorten
 from common.files import parse_json
 from studio.prepare.text_files import read_text
@@ -17,20 +18,6 @@ from studio.prepare.transcripts import plain_text
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".data", ".txt")
 SIGNS = "|\t;,"  # that divide columns
 CONSISTENT = 0.9  # share of the lines that have such a sign
-FILE_COLUMNS = (
-    "file",
-    "filename",
-    "file_name",
-    "path",
-    "audio",
-    "audio_path",
-    "audio_file",
-    "audio_filepath",
-    "wav",
-    "clip",
-)
-ID_COLUMNS = (*FILE_COLUMNS, "recording", "id", "name")
-TEXT_COLUMNS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
 ID_WORDS, TEXT_WORDS = {"file", "filename", "path", "audio", "wav"}, {"text", "sentence", "transcript", "transcription"}
 FAR_SHORTER = 0.4  # times the characters of the longest column
 WANTED = "expected rows id|text, or headings such as file and text"
@@ -134,8 +121,8 @@ def _read_json(lines: Sequence[str], is_lines: bool, problems: dict[int, str]) -
 def _columns(heading: Sequence[str]) -> tuple[int, list[int]] | None:
     """Return the columns of the identifier and of the text, the best first, if a row is a heading."""
     names = [re.sub(r"[\W_]+", "_", name.casefold()).strip("_") for name in heading]
-    files = [names.index(name) for name in ID_COLUMNS if name in names]
-    texts = [names.index(name) for name in TEXT_COLUMNS if name in names]
+    files = [names.index(name) for name in FILE_HEADINGS if name in names]
+    texts = [names.index(name) for name in TEXT_HEADINGS if name in names]
     words = [set(name.split("_")) for name in names]
     files += [place for place, found in enumerate(words) if found & ID_WORDS and not found & TEXT_WORDS]
     texts += [place for place, found in enumerate(words) if found & TEXT_WORDS and place not in files[:1]]

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,36 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("identifier", ["wavs/{}.wav", "C:\\me\\wavs\\{}.mp3", "{}.flac", "./{}"])
+def test_names_match_in_any_case_form_and_ending(tmp_path: Path, voice: Path, identifier: str) -> None:
+    for old, new in (
+        ("one.wav", "Éins.WAV"),
+        ("two.wav", "zwei.mp3"),
+        ("three.wav", "Drei.Flac"),
+        ("four.wav", "vier.wav"),
+    ):
+        (voice / "wavs" / old).unlink()
+        soundfile.write(voice / "wavs" / new, tone(0.5), RATE, format=new[-4:].strip(".").upper())
+    names = dict(zip((unicodedata.normalize("NFD", "éins"), "ZWEI", "drei", "vier"), TEXTS.values(), strict=True))
+    (voice / "metadata.csv").write_text("".join(f"{identifier.format(name)}|{text}\n" for name, text in names.items()))
+    prepare(tmp_path, "--dataset", "voice", ".")
+    found = ["Éins.WAV", "zwei.mp3", "Drei.Flac", "vier.wav"]
+    assert rows(tmp_path, "voice") == dict(zip((f"voice/wavs/{name}" for name in found), TEXTS.values(), strict=True))
+
+
+def test_headings_and_other_formats_are_named(tmp_path: Path, voice: Path) -> None:
+    (voice / "wavs" / "one.wav").rename(voice / "wavs" / "one.m4a")
+    (voice / "metadata.csv").write_text("ID|Text\none|The first.\n")
+    with pytest.raises(DataError) as error:
+        prepare(tmp_path, "--dataset", "voice", ".")
+    first, second, _ = str(error.value).splitlines()
+    assert first.endswith("metadata.csv:1: 'ID|Text' is a heading, expected the first clip: remove the line")
+    assert second.endswith("; one.m4a is of another format: convert it to wav")
+    (tmp_path / "list.txt").write_text("path|text\nvoice/wavs/two.wav|The second.\n")
+    with pytest.raises(DataError, match=r"list\.txt:1: 'path\|text' is a heading"):
+        prepare(tmp_path, "--dataset", "list.txt", ".")
+
+
 def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, voice: Path) -> None:
     soundfile.write(voice / "wavs" / "one.wav", np.stack([tone(0.2), tone(0.2)], axis=1), RATE)
     soundfile.write(voice / "wavs" / "two.wav", tone(0.2, 16000), 16000)
@@ -88,7 +119,7 @@ def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, v
         ("two.wav: 16000 Hz, expected 22050 Hz",),
         ("three.wav: not an audio file, or damaged",),
         ("four.wav: samples that are NaN or infinite",),
-        ("no ", "wavs/five{.wav,.flac,.ogg}"),
+        ("no ", "wavs/five{.wav,.flac,.ogg,.opus,.mp3}"),
         ("'x', expected id|text or id|text|normalised text",),
     ]
     for number, (line, parts) in enumerate(zip(lines, expected, strict=True), 1):
