@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from common.errors import DataError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
 from studio.prepare import report
 from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
-from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
+from studio.prepare.clips import CutClip, CutRecording, CuttingJob, cut_recording
 from studio.prepare.faults import Candidate, find_faults, is_usable
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import (
@@ -41,7 +42,7 @@ from studio.prepare.review import (
     write_review,
 )
 from studio.prepare.sources import SourceFile, drop_copies, find_sources
-from studio.prepare.speakers import ALIKE, SEVERAL, describe_voices, find_voices
+from studio.prepare.speakers import ALIKE, SEVERAL, Sound, describe_voices, find_voices, is_sound_only
 from studio.prepare.texts import (
     RECOGNISED,
     WORDS,
@@ -232,8 +233,13 @@ def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
     clips = [clip for recording in cut.recordings for clip in recording.clips]
     sounds = [ClipSound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
     with Ledger(options.project.state / "voices.jsonl") as ledger:
-        voices = find_voices(describe_voices(sounds, ledger, options.num_workers))
+        embeddings = describe_voices(sounds, ledger, options.num_workers)
         ledger.keep_only(sorted(sound.digest for sound in sounds))
+    voices = find_voices(embeddings)
+    ours = sorted(set(range(len(clips))) - set(voices.others))
+    one, other = (_sound_of([clips[index] for index in group]) for group in (ours, voices.others))
+    if voices.others and is_sound_only([sounds[index] for index in ours], one, embeddings[voices.others], other):
+        return set()
     others = {clips[index].name for index in voices.others}
     if len(others) >= SEVERAL * len(clips):
         names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
@@ -244,6 +250,12 @@ def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
             " --allow-several-speakers"
         )
     return others
+
+
+def _sound_of(clips: Sequence[CutClip]) -> Sound:
+    """Return the medians of the clips' noise and bandwidth."""
+    snrs, widths = [clip.measures.snr for clip in clips], [clip.measures.bandwidth for clip in clips]
+    return Sound(statistics.median(snrs or [0.0]), statistics.median(widths or [0.0]))
 
 
 def propose(

@@ -29,7 +29,6 @@ DISTORTED = 50.0  # runs of clipped samples a second; a few at the loudest place
 LEAST_PEAK = 0.05  # of a clip whose flat peaks below full scale count; in quieter ones equal samples are common
 TOO_QUIET, FAR_BELOW = -55.0, 30.0  # dBFS, and dB below the median: what is left of 16 bits is too little
 UNUSABLE = ("too short", "too long", "too quiet", "no text", "words", "cut in speech", "distorted", "speaker", "double")
-SOUND = ("clipping", "noise", "bandwidth")  # faults that make one voice seem another
 
 
 class Measures(NamedTuple):

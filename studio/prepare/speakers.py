@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy import signal
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
@@ -25,6 +26,19 @@ ALIKE = 0.8  # cosine of two groups' mean directions; below it they are two voic
 SEVERAL = 0.1  # share of the clips; a second voice with fewer is taken for faulty clips
 STARTS = (0.5, 0.1, 0.9)  # quantiles along a principal axis at which the search starts
 AXES, ROUNDS = 3, 30  # principal axes; rounds of k-means from each start
+
+
+REFERENCES = 8  # clips that are given another sound
+WORSE_SNR, NARROWER = 3.0, 500.0  # dB, Hz; smaller differences of the sound do not make another voice
+WIDE, CLEAN = 10000.0, 35.0  # Hz, dB; beyond these nothing is cut off or added
+TELEPHONE, TELEPHONE_LOW = 4500.0, 300.0  # Hz; a band that ends below the first begins at the second
+
+
+class Sound(NamedTuple):
+    """How clips were recorded: medians of their ratio of speech to noise in dB, and of their bandwidth in Hz."""
+
+    snr: float
+    bandwidth: float
 
 
 class VoiceGroups(NamedTuple):
@@ -56,6 +70,40 @@ def describe_voice(path: Path) -> list[float]:
     """Return the embedding (D,) of a clip, rounded, since further digits depend on the processor."""
     audio = read_audio(path, None)
     return [round(value, 3) for value in _embedder()(audio.samples.numpy(), audio.rate).tolist()]
+
+
+def is_sound_only(ours: Sequence[ClipSound], ours_sound: Sound, theirs: np.ndarray, theirs_sound: Sound) -> bool:
+    """Return True if what sets clips apart is their sound: some of ours, made to sound like them, have their voice.
+
+    Noise and a narrow band change an embedding as much as another speaker does.
+
+    Args:
+        ours: clips of most voices.
+        ours_sound: their sound.
+        theirs: embeddings (K, D) of the others.
+        theirs_sound: their sound.
+    """
+    is_worse = theirs_sound.snr < ours_sound.snr - WORSE_SNR or theirs_sound.bandwidth < ours_sound.bandwidth - NARROWER
+    if not is_worse:
+        return False
+    embedded = []
+    for sound in ours[:: max(1, len(ours) // REFERENCES)][:REFERENCES]:
+        audio = read_audio(sound.path, None)
+        embedded.append(_embedder()(degrade(audio.samples.numpy(), audio.rate, theirs_sound), audio.rate))
+    return float(_direction(np.array(embedded)) @ _direction(theirs)) >= ALIKE
+
+
+def degrade(samples: np.ndarray, rate: int, sound: Sound) -> np.ndarray:
+    """Give a clip (N,) noise and the bandwidth of other clips."""
+    changed = samples.astype(np.float64)
+    if sound.bandwidth < min(WIDE, 0.45 * rate):
+        changed = signal.sosfilt(signal.butter(8, sound.bandwidth, "low", fs=rate, output="sos"), changed)
+    if sound.bandwidth < TELEPHONE:
+        changed = signal.sosfilt(signal.butter(4, TELEPHONE_LOW, "high", fs=rate, output="sos"), changed)
+    if sound.snr < CLEAN:
+        level = float(np.sqrt(np.mean(np.square(changed)))) * 10 ** (-sound.snr / 20)
+        changed = changed + np.random.default_rng(0).normal(0.0, level, len(changed))
+    return changed.astype(np.float32)
 
 
 def find_voices(embeddings: np.ndarray) -> VoiceGroups:
