@@ -55,7 +55,7 @@ SERVING_PACKAGES = {
 }  # fmt: skip
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside functions
 # Of requirements/studio.txt and requirements/eval.txt, in studio/ inside functions: some recordings need none of them.
-STUDIO_PACKAGES = {"av", "httpx"}
+STUDIO_PACKAGES = {"av", "charset_normalizer", "httpx"}
 CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
 PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements/studio.txt, for common/web and the page
@@ -247,7 +247,7 @@ def test_no_package_but_the_declared_ones() -> None:
     names = [package.replace("_", "-") for package in SERVING_PACKAGES]
     assert all(f"\n{name}==" in pinned or f"\n{name}[" in pinned for name in names)
     pinned = (ROOT / "requirements/studio.txt").read_text().lower()
-    assert all(f"\n{package}==" in pinned for package in STUDIO_PACKAGES | PAGE_PACKAGES)
+    assert all(f"\n{package.replace('_', '-')}==" in pinned for package in STUDIO_PACKAGES | PAGE_PACKAGES)
     client = (ROOT / "requirements/triton.txt").read_text().lower()
     assert all(f"{package}[" in client for package in TRITON_PACKAGES)
 

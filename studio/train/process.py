@@ -54,8 +54,7 @@ def run_training(
         encoding="utf-8",
         errors="replace",
     )
-    reader = threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True)
-    reader.start()
+    reader = _start_reader(process)
     began = saved = time.monotonic()
     ending = RunEnding.FINISHED
     try:
@@ -78,6 +77,12 @@ def run_training(
     if process.returncode:
         raise DataError(_failure(process.returncode))
     return ending
+
+
+def _start_reader(process: subprocess.Popen[str]) -> threading.Thread:
+    reader = threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True)
+    reader.start()
+    return reader
 
 
 def _pass_on(lines: IO[str]) -> None:
