@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from common.errors import MAX_REPORTED, join_problems, printable
 from common.files import atomic_write
@@ -21,6 +22,7 @@ from studio.project import Project
 
 MOST_LINES = 20  # of files or recordings that are alike
 LEAST_MISSING = 0.1  # seconds; a lossy file's header may be off by a frame or two
+SHORT = 0.5  # minutes; shorter recordings without losses are counted together
 LEAST_LOSS = 0.05  # minutes; less is no loss to speak of
 FEW_SOURCES = 5  # with more files, those named after their recordings are counted together
 
@@ -88,36 +90,44 @@ def describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str,
 
 
 def describe_recordings(recordings: Sequence[CutRecording], rows: Sequence[ClipRow]) -> list[str]:
-    """Return the minutes of each recording that are used and lost, as lines; of many, those that lose most."""
+    """Return the minutes of each recording that are used and lost, as lines; of short ones and of many, those with losses."""
     by_name: dict[str, list[ClipRow]] = defaultdict(list)
     for row in rows:
         by_name[row.recording].append(row)
-    losses = {r.name: _loss(r, by_name[r.name]) for r in recordings}
-    worst = sorted(losses, key=lambda name: -sum(losses[name][1:]))[:MOST_LINES]
-    lines = []
-    for recording in recordings:
-        used, left_out, outside = losses[recording.name]
-        if recording.name not in worst or (len(recordings) > MOST_LINES and left_out + outside < LEAST_LOSS):
-            continue
-        names = count_faults([row for row in by_name[recording.name] if row.use == NO])
-        faults = f" ({', '.join(f'{name} {count}' for name, count in names.most_common())})" if names else ""
-        line = (
-            f"{recording.name}: {recording.seconds / 60:.1f} minutes, {used:.1f} used, {left_out:.1f} left out{faults}"
-        )
-        lines.append(line + (f", {outside:.1f} of speech in no clip" if outside >= LEAST_LOSS else ""))
-    if rest := [r for r in recordings if not any(line.startswith(f"{r.name}: ") for line in lines)]:
-        total = [sum(losses[r.name][part] for r in rest) for part in range(3)]
-        minutes_in_all = sum(r.seconds for r in rest) / 60
-        lines.append(
-            f"{len(rest)} other recordings: {minutes_in_all:.1f} minutes, {total[0]:.1f} used, {total[1]:.1f} left out"
-        )
+    fates = [_fate_of(recording, by_name[recording.name]) for recording in recordings]
+    worst = sorted(fates, key=lambda fate: -fate.lost)[:MOST_LINES]
+    is_few = len(recordings) <= MOST_LINES
+    shown = [fate for fate in fates if fate in worst and (fate.causes or (is_few and fate.minutes > SHORT))]
+    lines = [f"{fate.name}: {_share(fate)}" for fate in shown]
+    if rest := [fate for fate in fates if fate not in shown]:
+        sums = (sum(getattr(fate, name) for fate in rest) for name in ("minutes", "used", "lost"))
+        name = f"{len(rest)} {'other ' if shown else ''}recording{'s' if len(rest) > 1 else ''}"
+        lines.append(f"{name}: {_share(RecordingFate(name, *sums, ''))}")
     return printable("\n".join(lines)).splitlines()
 
 
-def _loss(recording: CutRecording, rows: Sequence[ClipRow]) -> tuple[float, float, float]:
-    """Return the minutes of a recording in clips that are used, in others, and of speech outside."""
+class RecordingFate(NamedTuple):
+    """A recording's minutes, those in clips that are used, those in others or in no clip, and why."""
+
+    name: str
+    minutes: float
+    used: float
+    lost: float
+    causes: str
+
+
+def _fate_of(recording: CutRecording, rows: Sequence[ClipRow]) -> RecordingFate:
     used, left_out = (minutes([row for row in rows if (row.use == YES) is wanted]) for wanted in (True, False))
-    return used, left_out, max(0.0, recording.speech / 60 - used - left_out)
+    outside = max(0.0, recording.speech / 60 - used - left_out)
+    names = count_faults([row for row in rows if row.use == NO])
+    causes = [f"{name} {count}" for name, count in names.most_common()]
+    causes += [f"{outside:.1f} of speech in no clip"] if outside >= LEAST_LOSS else []
+    return RecordingFate(recording.name, recording.seconds / 60, used, left_out + outside, ", ".join(causes))
+
+
+def _share(fate: RecordingFate) -> str:
+    causes = f" ({fate.causes})" if fate.causes else ""
+    return f"{fate.minutes:.1f} minutes, {fate.used:.1f} used, {fate.lost:.1f} lost{causes}; the rest are pauses"
 
 
 def count_sources(rows: Sequence[ClipRow]) -> Counter[str]:
