@@ -100,9 +100,9 @@ def describe_recordings(recordings: Sequence[CutRecording], rows: Sequence[ClipR
     shown = [fate for fate in fates if fate in worst and (fate.causes or (is_few and fate.minutes > SHORT))]
     lines = [f"{fate.name}: {_share(fate)}" for fate in shown]
     if rest := [fate for fate in fates if fate not in shown]:
-        sums = (sum(getattr(fate, name) for fate in rest) for name in ("minutes", "used", "lost"))
+        total, used, lost = (sum(values) for values in zip(*(fate[1:4] for fate in rest), strict=True))
         name = f"{len(rest)} {'other ' if shown else ''}recording{'s' if len(rest) > 1 else ''}"
-        lines.append(f"{name}: {_share(RecordingFate(name, *sums, ''))}")
+        lines.append(f"{name}: {_share(RecordingFate(name, total, used, lost, ''))}")
     return printable("\n".join(lines)).splitlines()
 
 
