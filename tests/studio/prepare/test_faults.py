@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from scipy import signal
 
+from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
 from studio.prepare.levels import decibels
-from studio.prepare.speakers import find_voices
+from studio.prepare.recognition import ClipSound
+from studio.prepare.speakers import Sound, describe_voice, find_voices, is_sound_only
 from studio.prepare.texts import shares_wrong
+from tests.recipe import ROOT, skip_without_evaluators
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
 
@@ -146,3 +151,26 @@ def test_one_direction_is_one_voice() -> None:
     generator = np.random.default_rng(3)
     for count in (5, 12, 40):
         assert find_voices(directions(generator, np.eye(256)[0], count)).others == []
+
+
+def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
+    """Three of thirteen clips with noise 5 dB below them form a group of their own; so does another voice, with noise or not."""
+    skip_without_evaluators()
+    pytest.importorskip("resemblyzer", reason="resemblyzer, of requirements/eval.txt, is not installed")
+    generator = np.random.default_rng(4)
+
+    def write(name: str, number: int, rate: int, snr: float) -> ClipSound:
+        samples = at_rate(soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0], 22050, rate)
+        noise = generator.standard_normal(len(samples)) * samples.std() * 10 ** (-snr / 20)
+        soundfile.write(tmp_path / f"{name}.wav", 0.5 * (samples + noise), 22050)
+        return ClipSound(tmp_path / f"{name}.wav", name)
+
+    ours = [write(f"ours{n}", n, 22050, 60) for n in range(1, 11)]
+    ours_too = [write(f"noisy{n}", n, 22050, 5) for n in range(21, 24)]
+    others = [write(f"others{n}", n, 17000, 5) for n in range(21, 24)]
+    clear, noisy = Sound(60, 11000), Sound(5, 11000)
+    embeddings = np.array([describe_voice(sound.path) for sound in (*ours, *ours_too)])
+    assert find_voices(embeddings).others == [10, 11, 12]
+    assert is_sound_only(ours, clear, embeddings[10:], noisy)
+    assert not is_sound_only(ours, clear, np.array([describe_voice(sound.path) for sound in others]), noisy)
+    assert not is_sound_only(ours, clear, embeddings[10:], clear)  # no difference of sound explains it
