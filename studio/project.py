@@ -71,6 +71,11 @@ class Project:
         return self.state / "left_out.txt"
 
     @property
+    def transcripts(self) -> Path:
+        """The transcript files of the recordings, one a line, and what became of them."""
+        return self.state / "transcripts.txt"
+
+    @property
     def symbols(self) -> Path:
         """Alphabet of texts that are not English: train.py's --symbols-file."""
         return self.root / "symbols.txt"

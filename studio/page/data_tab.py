@@ -17,9 +17,7 @@ from studio.prepare.arguments import TextConfig
 from studio.project import create_project, list_projects
 
 RIGHTS = "**Rights.** Use recordings of your own voice, or of a speaker who has agreed to this use."
-FILES = (
-    "Drop recordings here (wav, flac, mp3, m4a …), and transcripts with the same names (txt, srt, vtt) if you have any."
-)
+FILES = "Drop recordings here (wav, flac, mp3, m4a …), and transcripts with the same names (txt, srt, json …) if you have any."
 RUN = "prepare"
 
 

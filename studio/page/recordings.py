@@ -10,7 +10,7 @@ from typing import NamedTuple
 from common.errors import DataError, printable
 from common.files import make_folder, parse_json
 from studio.prepare.arguments import TextConfig
-from studio.prepare.report import clips, count_faults, minutes, read_problems
+from studio.prepare.report import clips, count_faults, minutes, read_fates, read_problems
 from studio.prepare.review import YES, ClipRow
 from studio.prepare.sources import ENDINGS, TRANSCRIPTS, file_digest
 from studio.project import Project, check_inside
@@ -67,7 +67,7 @@ def problem_of_name(name: str) -> str:
     if "/" in name or "\0" in name:
         return "expected a name without a folder"
     if ending not in ENDINGS | TRANSCRIPTS:
-        return f"{ending or 'no ending'}, expected a recording (wav, flac, mp3, m4a …) or a transcript (txt, srt, vtt, csv, tsv)"
+        return f"{ending or 'no ending'}, expected a recording (wav, flac, mp3, m4a …) or a transcript (txt, srt, TextGrid, csv …)"
     return ""
 
 
@@ -102,8 +102,10 @@ def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[Fate]:
     by_recording: dict[str, list[ClipRow]] = {}
     for row in rows:
         by_recording.setdefault(row.recording, []).append(row)
-    left_out = dict(problem.split(": ", 1) for problem in read_problems(project) if ": " in problem)
-    return [_fate_of(name, by_recording, left_out.get(name, "")) for name in list_recordings(project)]
+    said = [*read_fates(project), *read_problems(project)]
+    places = dict(line.split(": ", 1) for line in said if ": " in line)
+    words = {Path(place).name: problem for place, problem in places.items()}
+    return [_fate_of(name, by_recording, words.get(name, "")) for name in list_recordings(project)]
 
 
 def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) -> Fate:
@@ -116,17 +118,7 @@ def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) ->
         return Fate(
             name, f"{minutes(parts[0]):.1f}", f"{minutes(parts[1]):.1f}", "; ".join([*words, f"text: {sources}"])
         )
-    if Path(name).suffix.lower() in TRANSCRIPTS and not problem:
-        stem = Path(name).stem
-        of = [
-            found
-            for found, rows in by_recording.items()
-            if stem == Path(found).stem or name in {row.source for row in rows}
-        ]
-        return Fate(
-            name, "", "", f"text of {', '.join(of)}" if of else "text of no recording with this name, unless a table"
-        )
-    return Fate(name, "", "", problem or "no clip; prepare again if it is new")
+    return Fate(name, "", "", problem or "not used yet: prepare again")
 
 
 def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:

@@ -91,7 +91,7 @@ def prepare(options: PrepareOptions) -> None:
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
     problems = [*cut.problems, *report.describe_short(cut.recordings, cut.transcripts)]
-    report.store_problems(project, problems)
+    report.store_lines(project.left_out, problems)
     for line in [*report.describe_problems(problems), *report.describe_recordings(cut.recordings, edits.rows)]:
         print(line, flush=True)
     try:
@@ -173,6 +173,7 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
     matches = find_transcripts(folder, listing.sources, listing.others, options.texts.language)
     for line in report.describe_fates(matches.fates):
         print(line, flush=True)
+    report.store_lines(project.transcripts, matches.fates)
     transcripts = matches.transcripts
     sources, copies = drop_copies(listing.sources, transcripts)
     check_recogniser(sources, transcripts, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from common.errors import MAX_REPORTED, join_problems, printable
@@ -35,16 +35,25 @@ def describe_problems(problems: Sequence[str]) -> list[str]:
     return printable(f"left out, {number}:\n{join_problems(list(problems))}").splitlines()
 
 
-def store_problems(project: Project, problems: Sequence[str]) -> None:
-    """Store the recordings left out, for the page. Raises OSError."""
-    with atomic_write(project.left_out) as file:
-        file.write("".join(f"{' '.join(problem.split())}\n" for problem in problems).encode("utf-8", "replace"))
+def store_lines(path: Path, lines: Sequence[object]) -> None:
+    """Store the recordings left out, or the fates of transcripts, for the page. Raises OSError."""
+    with atomic_write(path) as file:
+        file.write("".join(f"{' '.join(str(line).split())}\n" for line in lines).encode("utf-8", "replace"))
 
 
 def read_problems(project: Project) -> list[str]:
     """Read the recordings left out; none if the file is missing."""
+    return _read_lines(project.left_out)
+
+
+def read_fates(project: Project) -> list[str]:
+    """Read what became of the transcripts; none if the file is missing."""
+    return _read_lines(project.transcripts)
+
+
+def _read_lines(path: Path) -> list[str]:
     try:
-        return project.left_out.read_text(encoding="utf-8", errors="replace").splitlines()
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
 

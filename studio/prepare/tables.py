@@ -19,6 +19,7 @@ TABLES = (".csv", ".tsv", ".jsonl", ".json", ".data", ".txt")
 SIGNS = "|\t;,"  # that divide columns
 CONSISTENT = 0.9  # share of the lines that have such a sign
 ID_WORDS, TEXT_WORDS = {"file", "filename", "path", "audio", "wav"}, {"text", "sentence", "transcript", "transcription"}
+LONGEST_NAME = 3  # words of a heading
 FAR_SHORTER = 0.4  # times the characters of the longest column
 WANTED = "expected rows id|text, or headings such as file and text"
 PROMPT = re.compile(r'\s*\(\s*(\S+)\s+"(.*)"\s*\)\s*')  # Festival's, as in txt.done.data
@@ -126,8 +127,12 @@ def _columns(heading: Sequence[str]) -> tuple[int, list[int]] | None:
     words = [set(name.split("_")) for name in names]
     files += [place for place, found in enumerate(words) if found & ID_WORDS and not found & TEXT_WORDS]
     texts += [place for place, found in enumerate(words) if found & TEXT_WORDS and place not in files[:1]]
-    is_short = all(len(name) < 40 for name in heading)  # a text may be about a file, too
-    return (files[0], texts) if files and texts and is_short else None
+    if not files or not texts:
+        return None
+    are_names = all(
+        len(words[place]) <= LONGEST_NAME for place in (files[0], texts[0])
+    )  # a text may be about a text, too
+    return (files[0], texts) if are_names else None
 
 
 def _fields(row: Sequence[str], columns: tuple[int, Sequence[int]]) -> tuple[str, str] | None:

@@ -22,7 +22,7 @@ from studio.page.editing import (
     table_of,
 )
 from studio.prepare import __main__ as prepare
-from studio.prepare.report import store_problems
+from studio.prepare.report import store_lines
 from studio.project import Project
 from tests.studio.projects import add_review_table, make_project
 
@@ -73,14 +73,14 @@ def test_doubles_of_several_clips_are_counted_together(project):
 
 
 def test_the_summary_names_the_files_that_are_left_out(project):
-    store_problems(project, ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"])
+    store_lines(project.left_out, ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"])
     lines = summarize(project, read_rows(project)).splitlines()
     assert lines[-3:] == [
         "left out, 2 files:",
         "/place/a.wav: no speech found in it",
         "/place/b.wav: not an audio file",
     ]
-    store_problems(project, [])
+    store_lines(project.left_out, [])
     assert "left out" not in summarize(project, read_rows(project))
 
 

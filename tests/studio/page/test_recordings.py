@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import DataError, UsageError
 from studio.page.recordings import describe_storage, list_fates, list_recordings, prepare_argv, store_files
-from studio.prepare.report import store_problems
+from studio.prepare.report import store_lines
 from studio.prepare.review import ClipRow
 from studio.project import Project, check_inside, create_project, find_project, list_projects
 
@@ -71,7 +71,10 @@ def test_it_is_told_what_became_of_each_file(project):
     for name in ("talk.wav", "talk.txt", "broken.mp3", "new.flac", "texts.csv", "lost.srt"):
         (project.recordings / name).write_text("")
     assert list_fates(project, []) == []
-    store_problems(project, ["broken.mp3: no sound in it"])
+    store_lines(project.left_out, ["/some/where/broken.mp3: no sound in it"])
+    store_lines(
+        project.transcripts, ["talk.txt: the words of talk.wav", "texts.csv: 0 of 3 rows name a recording here"]
+    )
     rows = [
         ClipRow(use, f"talk_{start}", "talk.wav", f"{start}.0", f"{start + 6}.0", "x", "talk.txt", "", "", faults)
         for start, use, faults in (
@@ -82,11 +85,11 @@ def test_it_is_told_what_became_of_each_file(project):
     ]
     assert list_fates(project, rows) == [
         ("broken.mp3", "", "", "no sound in it"),
-        ("lost.srt", "", "", "text of no recording with this name, unless a table"),
-        ("new.flac", "", "", "no clip; prepare again if it is new"),
-        ("talk.txt", "", "", "text of talk.wav"),
+        ("lost.srt", "", "", "not used yet: prepare again"),
+        ("new.flac", "", "", "not used yet: prepare again"),
+        ("talk.txt", "", "", "the words of talk.wav"),
         ("talk.wav", "0.2", "0.1", "2 of 3 clips used; faults: noise; text: talk.txt"),
-        ("texts.csv", "", "", "text of no recording with this name, unless a table"),
+        ("texts.csv", "", "", "0 of 3 rows name a recording here"),
     ]
 
 
