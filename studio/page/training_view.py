@@ -20,9 +20,9 @@ from common.errors import DataError
 from common.training.checkup import spread
 from studio.plan.file import MODELS, ModelPlan, read_plan
 from studio.project import Project, check_inside
-from studio.train.lines import describe
 from studio.train.progress import ModelProgress, Progress
 from studio.train.run_log import RunLog
+from studio.voice.lines import describe
 
 LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
 CURVE_SECONDS = 10.0  # between updates of the curve

@@ -16,8 +16,10 @@ WINDOWS = "cp1252"  # Windows' code page for the languages of Western Europe and
 NAMES = {WINDOWS: "Windows-1252", "utf-16": "UTF-16"}
 BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 MOST_ACCENTS, FEW_ACCENTS = 0.25, 4  # a share of the letters, or a number; other scripts read as cp1252 have more
-OTHERS = ["cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "koi8_r", "mac_roman"]
-OTHERS += ["cp932", "euc_jp", "gb18030", "big5", "cp949"]  # what is left to detect; rarer ones are mistaken for these
+OTHERS = [  # what is left to detect; rarer ones are mistaken for these
+    *("cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "koi8_r", "mac_roman"),
+    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+]
 FEWEST_NULS = 0.3  # share of the bytes; UTF-16 without a byte-order mark has more in Latin scripts
 MISREAD = re.compile(r"\w[¿¡\u02c6\u02dc]|[a-zß-öø-ÿ][A-ZÀ-ÖØ-ÞŠŽŒŸ]")  # within words, these come of another code page
 SAVE = "save it as UTF-8"

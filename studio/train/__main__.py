@@ -31,10 +31,10 @@ from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
 from studio.project import Project, lock_project
-from studio.train.lines import LOG, TrainingLines
 from studio.train.process import RunEnding, run_training, wait_for_earlier
 from studio.train.progress import Progress, digest
 from studio.train.run_log import RunLog
+from studio.voice.lines import LOG, TrainingLines
 from studio.voice.voice import write_voice
 from studio.wording import HOUR, MINUTE, duration
 

@@ -51,7 +51,6 @@ def run_training(
         start_new_session=True,
         preexec_fn=lambda: end_with(parent),
         stdout=subprocess.PIPE,
-        encoding="utf-8",
         errors="replace",
     )
     reader = _start_reader(process)

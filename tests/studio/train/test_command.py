@@ -32,9 +32,9 @@ from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
-from studio.train.lines import LOG, TrainingLines
 from studio.train.process import RunEnding, run_training
 from studio.train.progress import Progress, digest, read_reports
+from studio.voice.lines import LOG, TrainingLines
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model
 from tests.studio.projects import make_project
 from tests.test_train import differences
