@@ -31,7 +31,6 @@ class PulseNoiseConfig(AudioConfig):
     pitches: int = 128
     lowest_pitch: float = 50.0  # Hz
     highest_pitch: float = 600.0
-    emphasis: float = 0.35  # of formants, at the lowest cosine
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,5 +118,5 @@ class PulseNoise(nn.Module):
         """The filter, on the device of the weights."""
         if self._synthesis is None or self._synthesis.basis.device != self.device:
             audio = AudioConfig(**{field.name: getattr(self.config, field.name) for field in fields(AudioConfig)})
-            self._synthesis = PulseNoiseSynthesis(TacotronSTFT.from_config(audio).to(self.device), self.config.emphasis)
+            self._synthesis = PulseNoiseSynthesis(TacotronSTFT.from_config(audio).to(self.device))
         return self._synthesis

@@ -19,15 +19,10 @@ from common.audio.audio_processing import retrieve_phases
 from common.audio.stft import TacotronSTFT
 
 TAPS = 32  # of the windowed sinc that places a pulse between two samples
-BREATH, BREATH_FROM, BREATH_TO = (
-    0.7,
-    1500.0,
-    6000.0,
-)  # largest noise share of voiced speech, and the Hz over which it rises
+BREATH, BREATH_FROM, BREATH_TO = 0.7, 1500.0, 6000.0  # largest noise share of voiced speech; Hz over which it rises
 SHARPENING = 0.3  # of mels over time, against the blur of predictions
 FITS = 4  # Gauss-Newton steps
 RIDGE = 1e-4
-EMPHASIS, EMPHASIS_WIDTH = 0.35, 12.0
 FADE = 300.0  # Hz above the highest mel filter over which the output fades
 REFINEMENTS, MOMENTUM = 2, 0.99
 
@@ -89,9 +84,9 @@ def _to_samples(frames: Tensor, hop: int, n_samples: int) -> Tensor:
 class PulseNoiseSynthesis:
     """The filter and everything behind it: a source and log-mels become audio."""
 
-    def __init__(self, stft: TacotronSTFT, emphasis: float = EMPHASIS) -> None:
+    def __init__(self, stft: TacotronSTFT) -> None:
         config = stft.config
-        self.stft, self.emphasis, self.n_cosines = stft, emphasis, config.n_mel_channels
+        self.stft, self.n_cosines = stft, config.n_mel_channels
         device = stft.mel_basis.device
         frequencies = torch.linspace(0, config.sampling_rate / 2, config.filter_length // 2 + 1, device=device)
         self.breath = BREATH * ((frequencies - BREATH_FROM) / (BREATH_TO - BREATH_FROM)).clamp(0, 1)
@@ -150,10 +145,6 @@ class PulseNoiseSynthesis:
             normal = jacobian.mT @ jacobian + torch.diag(ridge)
             step = (jacobian.mT @ residual[:, :, None])[:, :, 0] - ridge * c
             c = c + torch.linalg.solve(normal, step)
-        before = (magnitude * (c @ self.cosines.T).exp()).square().sum(1)
-        c = c * torch.where(self.order >= 2, 1 + self.emphasis * torch.exp(-self.order / EMPHASIS_WIDTH), 1.0)
-        after = (magnitude * (c @ self.cosines.T).exp()).square().sum(1)
-        c[:, 0] += 0.5 * (before / after).log()
         return (c @ self.cosines.T).exp().T
 
     def refine(self, audio: Tensor, log_mels: Tensor) -> Tensor:
