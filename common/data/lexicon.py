@@ -30,17 +30,25 @@ class Lexicon:
             assert first is not None
             self._by_first.setdefault(first[0].lower(), []).append(written)
 
-    def check(self, encode: Callable[[list[str]], object]) -> None:
-        """Raise one DataError for the entries whose ARPAbet `encode` refuses, as it does with BadRows."""
+    def check(self, encode: Callable[[list[str]], object], unspoken: Callable[[str], list[str]]) -> None:
+        """Raise one DataError for the entries with braces that hold no ARPAbet.
+
+        Args:
+            encode: raises BadRows for ARPAbet with mistakes.
+            unspoken: a text -> its characters that are left out.
+        """
         written = [word for word, spoken in self.entries.items() if "{" in spoken or "}" in spoken]
-        try:
-            if written:
-                encode([self.entries[word] for word in written])
-        except BadRows as error:
-            places = {word: self.places.get(word, f"lexicon: {word!r}") for word in written}
-            raise DataError(
-                join_problems([f"{places[written[i]]}: {problem}" for i, problem in error.problems.items()])
-            ) from None
+        problems: dict[int, str] = {}
+        for number, spoken in enumerate(self.entries[word] for word in written):
+            try:
+                encode([spoken])
+                if {"{", "}"} & set(unspoken(spoken)):
+                    problems[number] = f"{spoken!r}: braces without ARPAbet"
+            except BadRows as error:
+                problems[number] = error.problems[0]
+        if problems:
+            places = [self.places.get(word, f"lexicon: {word!r}") for word in written]
+            raise DataError(join_problems([f"{places[number]}: {problem}" for number, problem in problems.items()]))
 
     def __repr__(self) -> str:
         return f"Lexicon({self.entries})"

@@ -144,7 +144,8 @@ def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
 
 def use_lexicon(loaded: LoadedModel, lexicon: Lexicon) -> LoadedModel:
     """Give an acoustic model a lexicon. Raises DataError for ARPAbet that the model lacks."""
-    lexicon.check(lambda spoken: acoustic_stages(loaded).encode(spoken, loaded.options))
+    stages, options = acoustic_stages(loaded), loaded.options
+    lexicon.check(lambda spoken: stages.encode(spoken, options), lambda spoken: stages.unspoken(spoken, options))
     return loaded._replace(options=loaded.options | {"lexicon": lexicon})
 
 

@@ -9,7 +9,7 @@ import pytest
 from common.data.lexicon import Lexicon, lexicon_of, read_lexicon
 from common.errors import DataError
 from common.inference.config import SynthesisConfig
-from tacotron2.data_function import encode, pieces, spell
+from tacotron2.data_function import encode, pieces, spell, unspoken
 
 ENTRIES = """# how we say it
 Nguyen\tWin
@@ -71,8 +71,10 @@ def test_mistakes_are_named_by_line(tmp_path: Path) -> None:
 
 
 def test_arpabet_is_checked_by_the_model(path: Path) -> None:
-    path.write_text("a\tb\nword\t{W ER1 XX}\n")
+    path.write_text("a\tb\nword\t{W ER1 XX}\nother\t{odd}\n")
     with pytest.raises(DataError, match=rf"^{path}:2: text: '\{{W ER1 XX\}}' at character 1: no ARPAbet symbol 'XX'"):
-        read_lexicon(path).check(lambda texts: encode(texts, {}))
+        read_lexicon(path).check(lambda texts: encode(texts, {}), lambda text: unspoken(text, {}))
+    with pytest.raises(DataError, match=rf"{path}:3: '\{{odd\}}': braces without ARPAbet$"):
+        read_lexicon(path).check(lambda texts: encode(texts, {}), lambda text: unspoken(text, {}))
     with pytest.raises(DataError, match=r"^lexicon: 'word': text: "):
-        Lexicon({"word": "{W ER1 XX}"}).check(lambda texts: encode(texts, {}))
+        Lexicon({"word": "{W ER1 XX}"}).check(lambda texts: encode(texts, {}), lambda text: [])
