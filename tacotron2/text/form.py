@@ -260,12 +260,13 @@ def ended_sentences(text: str, column: int = 0, is_whole: bool = False) -> list[
         masked = masked[: still_open.start()] if still_open else masked
         masked = masked[: len(masked) - len(re.split(r"\s", masked)[-1])]
 
-    def is_line_end(place: int) -> bool:
+    def is_line_end(place: int, last_end: int) -> bool:
         start = masked.rfind("\n", 0, place) + 1
         line, before = text[start:place], 0 if start else column
         if masked[place] == _BLOCK_END or ends_sentence(line, before + len(line.rstrip())):
             return True
-        return (not before and HEADING.match(line) is not None) or BLOCK_START.match(
+        is_whole_line = not before and start >= last_end
+        return (is_whole_line and HEADING.match(line) is not None) or BLOCK_START.match(
             text, place + 1, len(masked)
         ) is not None
 

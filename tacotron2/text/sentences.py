@@ -27,7 +27,9 @@ _CLOSING = r"[\"'”’»)\]]*"
 _NOT_IN_RUN = r"(?<![.!?…])(?<![.!?…]\s)"  # a trial from each point of a long run would take quadratic time
 _SENTENCE = re.compile(rf"{_NOT_IN_RUN}([.!?…](?:\s?[.!?…])*){_CLOSING}(?=\s)|[。！？｡]+[」』”’）]*")
 _LINE_BREAKS = ("\n", "\v")
-_SENTENCE_OR_LINE = re.compile(rf"{_SENTENCE.pattern}|[{''.join(_LINE_BREAKS)}]")
+_SENTENCE_OR_LINE = re.compile(  # marks on two lines are not one
+    _SENTENCE.pattern.replace(r"(?:\s?", r"(?:[^\S\n\v]?") + f"|[{''.join(_LINE_BREAKS)}]"
+)
 _CLAUSE = re.compile(rf"[;:]{_CLOSING}(?=\s)|[；：]|\s?[—―]+|(?<!-)--+(?![->])|(?<![0-9\s])\s[-–](?=\s)")
 _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
@@ -195,26 +197,31 @@ def _skip(text: str, place: int) -> int:
 
 def sentence_ends(text: str) -> list[int]:
     """List the ends of all sentences but the last: words precede and follow each."""
-    return find_ends(_mask_arpabet(text), lambda place: False)
+    return find_ends(_mask_arpabet(text))
 
 
-def find_ends(masked: str, is_line_end: Callable[[int], bool]) -> list[int]:
-    """List the ends of the sentences of a text without markup: at marks, words precede and follow each, at line breaks precede.
+def find_ends(masked: str, is_line_end: Callable[[int, int], bool] | None = None) -> list[int]:
+    """List the ends of the sentences of a text without markup: words precede each; words also follow those at marks.
 
-    `is_line_end` tells of the place of a line break, "\\n" or "\\v", whether it ends a sentence.
+    Args:
+        masked: the text.
+        is_line_end: tells of the place of a line break, a line feed or a vertical tab, and of the end before it, whether a
+            sentence ends there; None: none does.
     """
-    last = max((i for i, character in enumerate(masked) if character.isalnum()), default=0)
-    ends, position, has_words = [], 0, False
-    for match in _SENTENCE_OR_LINE.finditer(masked):
-        has_words = has_words or any(map(str.isalnum, masked[position : match.end()]))
+    ends: list[int] = []
+    has_words, position, last_mark = False, 0, 0  # last_mark: of a sentence, until words follow it
+    for match in (_SENTENCE_OR_LINE if is_line_end else _SENTENCE).finditer(masked):
+        if any(map(str.isalnum, masked[position : match.end()])):
+            ends += [last_mark] if last_mark else []
+            has_words, last_mark = True, 0
         position = match.end()
-        if not has_words:
-            continue
-        is_line = match[0] in _LINE_BREAKS
-        if is_line_end(match.start()) if is_line else position <= last and _is_end(masked, match):
-            ends.append(position)
-            has_words = False
-    return ends
+        if is_line_end and match[0] in _LINE_BREAKS:
+            if (has_words or last_mark) and is_line_end(match.start(), ends[-1] if ends else 0):
+                ends.append(position)
+                has_words, last_mark = False, 0
+        elif has_words and _is_end(masked, match):
+            has_words, last_mark = False, position
+    return [*ends, last_mark] if last_mark and any(map(str.isalnum, masked[position:])) else ends
 
 
 def ends_sentence(line: str, length: int | None = None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from serving.sentences import SentenceCutter
@@ -41,6 +43,61 @@ def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
     sentences = [sentence for piece in pieces for sentence in cutter.add(piece)]
     assert sentences + cutter.finish() == SENTENCES
     assert len(cutter) == 0 and cutter.finish() == []
+
+
+PARTS = [
+    *(
+        "One. ",
+        "Dr. ",
+        "Two",
+        "!\n",
+        "\n",
+        "\n\n",
+        "<b>",
+        "</b>",
+        "<br>",
+        "<p>",
+        '<img alt="a. b">',
+        "<",
+        "{",
+        "}",
+        "{AH0}",
+        " ",
+        "  ",
+    ),
+    *(
+        "[pause:1s]",
+        "[",
+        "]",
+        "- ",
+        "# ",
+        "1. ",
+        "> ",
+        "word " * 8,
+        "\r\n",
+        "\v",
+        "…",
+        "。",
+        "?",
+        "a",
+        "I",
+        "x<y",
+        "- item\n",
+    ),
+    *("e.g. ", "no mark here but long enough to run on and on\n", "Then"),
+]
+
+
+def test_random_sentences_do_not_depend_on_the_pieces() -> None:
+    for seed in range(300):
+        draw = random.Random(seed)
+        text = "".join(draw.choice(PARTS) for _ in range(draw.randrange(1, 25)))
+        found = []
+        for size in (1, 3, len(text)):
+            cutter = SentenceCutter(ended_sentences)
+            pieces = [text[start : start + size] for start in range(0, len(text), size)]
+            found.append([sentence for piece in pieces for sentence in cutter.add(piece)] + cutter.finish())
+        assert found[0] == found[1] == found[2], text
 
 
 def test_a_sentence_is_complete_with_the_word_after_it() -> None:
