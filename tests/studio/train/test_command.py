@@ -297,13 +297,13 @@ def test_lines_for_people_say_how_far_a_training_is(tmp_path: Path, capfd, monke
         for epoch in range(3):
             log.log((epoch, 0), {"train_loss": 0.5, "train_iter_time": 1.0, "glob_iter/iters_per_epoch": f"{epoch}/1"})
             lines.update()
-        log.log((2,), {"val_loss": 0.7, "evaluation_wer": 0.25})
+        log.log((2,), {"val_loss": 0.7, "evaluation_mcd": 6.5})
         capfd.readouterr()
         lines.update()
         lines.update()
     assert capfd.readouterr().out == (
         "WaveGlow: step 3 of 4, epoch 3 of 4, loss 0.5000. 1.00 s a step, about 1 s left at most. "
-        "Report of epoch 3: words wrong 25 %.\n"
+        "Report of epoch 3: distance from the recordings in dB (MCD) 6.5.\n"
     )
 
 
