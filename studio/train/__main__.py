@@ -77,6 +77,9 @@ def check_inputs(plan: Plan, project: Project, progress: Progress) -> None:
     waiting = [name for name in plan.models if progress.of(name).finished != digest(name, plan, project)]
     for name in waiting:
         parse_training_arguments(train_argv(name, plan, project), REGISTRY, "")
+        start = plan.models[name].warm_start
+        if start and not find_last(project.run(name), name):
+            load_checkpoint(Path(start))
     for path in (project.training_list, project.validation_list) if waiting else ():
         check_files(read_filelist(path), path, project.root)
 
