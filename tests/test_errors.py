@@ -295,14 +295,14 @@ def test_a_file_without_phrases_is_an_error(tmp_path: Path, content: str | None,
 
 @pytest.mark.parametrize("before", ["", "This is a sentence of some length, and others follow. " * 4], ids=["", "long"])
 def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path, before: str) -> None:
-    phrases = [f"{before}One.", f"{before}Two {{HH", "♥♥", "{HH AA9}"]
+    phrases = [f"{before}One.", f"{before}Two {{HH", "☃☃", "{HH AA9}"]
     lines = stderr_of(1, "inference.py", *speech(tmp_path, *phrases)).splitlines()
     assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":4:"]
     assert f"'{{' at character {len(before) + 5}" in lines[0]
     assert "no ARPAbet symbol 'AA9'" in lines[1]
-    alone = stderr_of(1, "inference.py", *speech(tmp_path, "♥♥", "", "..."))
+    alone = stderr_of(1, "inference.py", *speech(tmp_path, "☃☃", "", "..."))
     assert [line.split("phrases.txt")[1].split(", ")[0] for line in alone.splitlines()] == [
-        ":1: '♥♥' holds nothing to speak", ":2: '' holds nothing to speak", ":3: '...' holds nothing to speak"
+        ":1: '☃☃' holds nothing to speak", ":2: '' holds nothing to speak", ":3: '...' holds nothing to speak"
     ]  # fmt: skip
 
 
