@@ -63,6 +63,7 @@ _KINDS = any_of(
         "Table",
         "Bowl",
         "Apollo",
+        "Exhibit",
     ]
 )
 _SMALL_KINDS = "phase|type|class|grade|stage|level|category|schedule"
@@ -110,6 +111,7 @@ _ROMAN_NUMERALS: list[Rule] = [
         rf"\b(?!Malcolm\sX\b)({_RULER})\s{_CANONICAL}([IVX]{{2,}}|[VX](?!\.?\s?[A-Z])|(?<=[A-Z]{{2}}\s)[VX](?=\s[A-Z]{{2}}))\b(?!\s[A-Z]\b)",
         _ruler,
     ),
+    ("r", rf"\b((?:{_RULERS})\sthe)\s([IVX]{{2,}})\b", lambda name, numeral: f"{name} {ordinal(str(roman(numeral)))}"),
     ("r", rf"\b({_FAMILY}),?\s(II|III|IV)\b", _ruler),
     # Charles I of England, Queen Elizabeth I, but not "Charles I think"
     ("r", rf"\b((?:{_TITLES})\s[A-Z][A-Za-z]+(?:\s[A-Z][A-Za-z]+){{0,2}})\s(I)\b{_NO_VERB}", _ruler),
@@ -122,7 +124,7 @@ _ROMAN_NUMERALS: list[Rule] = [
         _numbered_part,
     ),
     # Act V
-    ("r", rf"\b({_PARTS})\s([VX])\b(?!\.\s?[A-Z][a-z]|['’]|\s[A-Z]\b)", _numbered_part),
+    ("r", rf"\b({_PARTS})\s([VX])\b{_NO_INITIAL}(?!['’]|\s[A-Z]\b)", _numbered_part),
     # Chapter I, World War I, Part I of it; a phase I trial; I and II; but not "the part I like"
     ("r", rf"\b({_CHAPTER})\s(I)\b(?!['’](?!s))", _numbered_part),
     ("r", rf"\b({_PARTS}|{_KINDS})\s(I)\b{_AFTER_PRONOUN}", _numbered_part),

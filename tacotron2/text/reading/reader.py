@@ -42,7 +42,7 @@ _RULES: list[Rule] = [("-", rf"({_BRACED})", str), *ADDRESSES, *NUMERALS, *DATES
 # Guards for the place where a rule may begin, by its letter; they spare most words most rules.
 _BEGINNINGS = {
     "@": r"(?<![\w@])(?=[\w+-]{1,80}[.@:/][\w/])",
-    "r": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\.|(?:\s[A-Z][A-Za-z.]+){1,4})?,?\s[IVXLCivxlc]+(?![A-Za-z0-9]))",
+    "r": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\.|\sthe|(?:\s[A-Z][A-Za-z.]+){1,4})?,?\s[IVXLCivxlc]+(?![A-Za-z0-9]))",
     "n": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\s[A-Za-z]{2,7}\.?){0,3}[.:,\s#$-]{1,4}[A-Z]{0,3}-?[0-9])",
     ".": r"(?<![^\W\d_])(?=[A-Za-z]{1,9}(?:\.|\sal\.))",
     "0": "(?=[0-9])",

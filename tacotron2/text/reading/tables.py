@@ -201,25 +201,26 @@ BEFORE_LETTERS = words("itamin lan rade art ection roup lass ype oint titis")
 
 # Names before the number of a king, an emperor, a sultan, a pope or a patriarch.
 RULERS = words("""
-Abbas Abdulaziz Abdullah Adrian Afonso Agapetus Agathon Ahmed Ahmose Alaric Albert Alexander Alexios Alexius Alexis Alfonso
-Alfred Amadeus Amalric Amenemhat Amenhotep Anastasius Andrew Andronikos Antigonus Antiochus Ardashir Artaxerxes Ashurnasirpal
-Athanasius Augustus Baldwin Bartholomew Basil Bayezid Beatrix Benedict Berengar Bernard Bohemond Boleslaw Boniface Boris
-Callixtus Canute Carl Carlos Carol Casimir Catherine Celestine Charles Childebert Childeric Chilperic Chlothar Christian
-Christopher Clement Cleopatra Clovis Cnut Conrad Constans Constantine Constantius Cosimo Cyril Cyrus Damasus Darius David
-Demetrius Dmitry Donald Duncan Edgar Edmund Edward Edwy Elizabeth Emmanuel Eric Erik Ernest Ethelred Eugene Eugenius Faisal
-Farouk Felipe Felix Feodor Ferdinand Francis Franz Frederick Frederik Fuad Fulk Fyodor Gelasius Geoffrey George Godfrey Gregory
-Guido Gustav Gustavus Haakon Hadrian Hakon Harald Harold Hassan Hattusili Henri Henry Honorius Hugh Humbert Hussein Ibrahim
-Innocent Isaac Isabella Ivan Jahangir James Jayavarman Jerome Jigme John Joseph Juan Julius Justin Justinian Kamehameha Karl
-Kenneth Khosrow Ladislaus Leo Leopold Llywelyn Lothair Louis Lucius Ludwig Magnus Mahmud Mahmoud Malcolm Manuel Marcellus
-Margaret Margrethe Maria Martin Mary Matthias Maurice Maximilian Mehmed Menelik Mentuhotep Mesrop Michael Miguel Mithridates
-Mohammed Moctezuma Montezuma Muhammad Murad Mursili Mustafa Napoleon Nebuchadnezzar Nerses Nicholas Norodom Olaf Olav Orhan
-Oscar Osman Oswald Otto Ottokar Parthamasiris Paschal Paul Pedro Pelagius Pepin Peter Petronius Philip Philippe Philippa
-Phraates Pius Pomare Psamtik Ptolemy Rainier Rama Ramesses Ramiro Ramses Raymond Richard Robert Roderick Roger Romanos Rudolf
-Rupert Sancho Sargon Sebastian Seleucus Selassie Selim Sergius Seti Shalmaneser Shapur Sigismund Silvester Simeon Sixtus
-Sobekhotep Stanislaus Stephen Suleiman Sverre Sviatoslav Sylvester Symmachus Tancred Tarquin Tewodros Theobald Theoderic
-Theodora Theodore Theodoric Theodosius Thutmose Tiberius Tigranes Tupac Tutankhamun Umberto Urban Valdemar Valentinian Vasily
-Victor Victoria Vigilius Visconti Vladimir Vladislaus Vologases Vytautas Waldemar Wenceslaus Wilhelm Wilhelmina Willem William
-Wladyslaw Xerxes Yaroslav Yazdegerd Yohannes Zachary Zeno Zog
+Abbas Abdulaziz Abdullah Abdulmejid Adrian Afonso Agapetus Agrippa Ahmed Ahmose Alaric Albert Alexander Alexios Alexis Alexius
+Alfonso Alfred Amadeus Amalric Amenemhat Amenhotep Amyntas Anastasius Andrew Andronikos Antigonus Antiochus Ardashir Artaxerxes
+Ashurnasirpal Athanasius Attalus Augustus Baldwin Bartholomew Basil Bayezid Beatrix Bela Benedict Berengar Bernard Bogdan
+Bohemond Boleslaw Boniface Boris Callixtus Canute Carl Carloman Carlos Carol Casimir Catherine Celestine Charles Childebert
+Childeric Chilperic Chlothar Christian Christopher Clement Cleomenes Cleopatra Clovis Cnut Conrad Constans Constantine
+Constantius Cosimo Cyril Cyrus Dagobert Damasus Darius David Demetrius Dionysius Dmitry Donald Duncan Edgar Edmund Edward
+Elizabeth Emmanuel Eric Erik Ernest Ethelred Eugene Eugenius Eumenes Faisal Farouk Felipe Felix Feodor Ferdinand Fernando
+Filippo Francis Franz Frederick Frederik Fuad Fulk Fyodor Galeazzo Garcia Gelasius Geoffrey George Godfrey Gregory Guido Gustav
+Gustavus Haakon Hadrian Hakon Harald Harold Hassan Hattusili Henri Henry Hiero Honorius Hugh Humbert Hussein Hyrcanus Ibrahim
+Innocent Isaac Isabel Isabella Ismail Ivan James Jan Jayavarman Jean Jerome Jigme Joan John Joseph Juan Julius Justin Justinian
+Kamehameha Karl Kenneth Khosrow Ladislaus Leo Leopold Llywelyn Lothair Louis Lucius Ludwig Magnus Mahmoud Mahmud Malcolm Manuel
+Marcellus Margaret Margrethe Maria Martin Mary Matthias Maurice Maximilian Mehmed Menelik Mentuhotep Michael Mieszko Miguel
+Mithridates Moctezuma Mohammed Montezuma Muhammad Murad Mursili Mustafa Napoleon Nebuchadnezzar Nerses Nicholas Nicomedes
+Norodom Olaf Olav Ordoño Orhan Oscar Osman Oswald Otto Ottokar Paschal Paul Pedro Pelagius Pepin Perdiccas Peter Philip Philippe
+Phraates Pileser Pius Pomare Prusias Psamtik Ptolemy Rainier Rama Ramesses Ramiro Ramses Raymond Richard Robert Roderick Roger
+Romanos Rudolf Rupert Sancho Sargon Sebastian Selassie Seleucus Selim Sergius Seti Shalmaneser Shapur Sigismund Silvester Simeon
+Sixtus Sobekhotep Stanislaus Stanislaw Stefan Stephen Suleiman Sverre Sviatoslav Sylvester Symmachus Tahmasp Tancred Tarquin
+Tewodros Theobald Theoderic Theodora Theodore Theodoric Theodosius Theudebert Thutmose Tiberius Tigranes Tupac Tutankhamun
+Umberto Urban Valdemar Valentinian Vasily Victor Victoria Vigilius Vittorio Vlad Vladimir Vladislaus Vologases Vytautas Waldemar
+Wenceslaus Wilhelm Wilhelmina Willem William Wladyslaw Xerxes Yaroslav Yazdegerd Yohannes Yusuf Zachary Zeno Zog
 """)
 # Given names before a family name with a number, which they do not share with rulers.
 GIVEN_NAMES = words("""
@@ -254,7 +255,7 @@ COUNTED_NOUNS = (
 )
 # Nouns after a Roman numeral, which is then an ordinal.
 IN_ORDER = words(
-    "century centuries dynasty dynasties corps olympiad corinthians thessalonians chronicles maccabees esdras"
+    "century centuries dynasty dynasties corps olympiad dalai corinthians thessalonians chronicles maccabees esdras"
 )
 # Books of the Bible before a chapter and a verse; of those in the second list there are several.
 BIBLE = _table("""
