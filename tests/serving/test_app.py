@@ -329,7 +329,7 @@ def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog:
     [
         (SPEECH, ["The key is hunter."], "input: invalid_body"),
         (BATCH, "The key is hunter.", "input: invalid_body"),
-        (SPEECH, "The key is {hunter}", "input: invalid_text"),
+        (SPEECH, "The key is {HH hunter}", "input: invalid_text"),
     ],
 )
 def test_the_log_of_a_refused_request_has_no_text(
