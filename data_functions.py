@@ -31,6 +31,7 @@ class _ErrorsAsItems:
 
     def __init__(self, dataset: SpeechDataset) -> None:
         self.dataset = dataset
+        self.keeps_clips = getattr(dataset, "keeps_clips", False)
 
     def __len__(self) -> int:
         return len(self.dataset)
