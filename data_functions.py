@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.utils.data import DataLoader
 
-from common.data.filelist import check_files, lines_of, read_filelist
+from common.data.filelist import BadRows, check_files, lines_of, read_filelist
+from common.data.mels import unusable_rows
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.spec import Key, Options, SpeechDataset
@@ -120,13 +121,16 @@ class Loaders(NamedTuple):
 
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
-    """Build the dataset of a filelist. Raises DataError that lists all rows whose file is missing or of an unusable length."""
+    """Build the dataset of a filelist. Raises DataError that lists all missing files, or all rows that training refuses."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
     spec = get_spec(name)
     with lines_of(filelist):
-        dataset = spec.make_dataset(options, utterances)
-        spec.check_clips(dataset)
+        try:
+            dataset = spec.make_dataset(options, utterances)
+            spec.check_clips(dataset, None)
+        except BadRows:
+            raise BadRows(unusable_rows(spec, options, utterances)) from None
     return dataset
 
 

@@ -7,6 +7,7 @@ checkpoint that you name.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,46 @@ import torch
 from torch import Tensor, nn
 
 from common import precision
+from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import build_model, restore_model
 from common.errors import DataError, UsageError
 from common.inference.arguments import vocoder_flags
 from common.inference.config import GRIFFIN_LIM, SynthesisConfig
 from common.spec import AcousticInference
-from models import REGISTRY, get_model, load_model
+from models import REGISTRY
 from synthesizer import EMBEDDED, Synthesizer
 
 dependencies = ["torch", "numpy", "scipy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm"]
 
 MODEL_MATH = {"fp32": torch.float32, "fp16": torch.float16}
+TACOTRON2: Any = REGISTRY["Tacotron2"].build
+WAVEGLOW: Any = REGISTRY["WaveGlow"].build
+
+
+class HubTacotron2(TACOTRON2):
+    """Tacotron 2 as the published entry calls it: texts may lie on another device."""
+
+    def infer(self, text: Tensor, text_lengths: Tensor, *rest: Any, **options: Any) -> Any:
+        """As Tacotron2.infer."""
+        device = self.embedding.weight.device
+        return super().infer(text.to(device), text_lengths.to(device), *rest, **options)
+
+
+class HubWaveGlow(WAVEGLOW):
+    """WaveGlow as the published entry calls it, with noise of standard deviation 1 by default."""
+
+    def infer(self, mels: Tensor, sigma: float = 1.0, z: Tensor | None = None) -> Tensor:
+        """As WaveGlow.infer."""
+        audio: Tensor = super().infer(mels, sigma, z)
+        return audio
 
 
 def nvidia_tacotron2(
-    pretrained: bool = True, checkpoint: str | None = None, model_math: str = "fp32", **config: Any
+    pretrained: bool = True,
+    checkpoint: str | None = None,
+    model_math: str = "fp32",
+    force_reload: bool = False,
+    **config: Any,
 ) -> nn.Module:
     """Tacotron 2: infer(ids (B, S), lengths (B,)) gives mels (B, M, T), mel_lengths (B,) and alignments (B, K, S).
 
@@ -35,24 +62,33 @@ def nvidia_tacotron2(
         pretrained: load weights; False draws new ones for the model described by `config` (default: the published one).
         checkpoint: a file to load instead of the embedded voice's; published checkpoints work too.
         model_math: "fp32", or "fp16" for half-precision weights, which need a GPU.
+        force_reload: no effect, as nothing is downloaded.
         config: keyword arguments of Tacotron2Config, only with pretrained=False.
 
     Raises:
         UsageError: arguments that contradict each other.
         DataError: a file that is missing or holds another model.
     """
-    return _model("Tacotron2", pretrained, checkpoint, model_math, config)
+    return _model(HubTacotron2, "Tacotron2", pretrained, checkpoint, model_math, config)
 
 
 def nvidia_waveglow(
-    pretrained: bool = True, checkpoint: str | None = None, model_math: str = "fp32", **config: Any
+    pretrained: bool = True,
+    checkpoint: str | None = None,
+    model_math: str = "fp32",
+    force_reload: bool = False,
+    **config: Any,
 ) -> nn.Module:
-    """WaveGlow: infer(mels (B, M, T), sigma=0.9) gives audio (B, N). Arguments and errors are those of nvidia_tacotron2.
+    """WaveGlow: infer(mels (B, M, T), sigma=1.0) gives audio (B, N). Arguments and errors are those of nvidia_tacotron2.
 
-    The published entry needs remove_weightnorm before inference; this model does not. A model takes the mels of its own voice; the
-    embedded voice's have 48 channels.
+    As published, n_layers, kernel_size and n_channels of WN may stand beside the other keyword arguments, and
+    `waveglow.remove_weightnorm(waveglow)` may be called, but changes nothing. A model takes the mels of its own voice; the embedded
+    voice's have 48 channels.
     """
-    return _model("WaveGlow", pretrained, checkpoint, model_math, config)
+    inner = {name: config.pop(name) for name in ("n_layers", "kernel_size", "n_channels") if name in config}
+    if inner:
+        config["WN_config"] = {**config.get("WN_config", {}), **inner}
+    return _model(HubWaveGlow, "WaveGlow", pretrained, checkpoint, model_math, config)
 
 
 def nvidia_tts_utils() -> TextUtils:
@@ -81,9 +117,9 @@ class TextUtils:
 
     @staticmethod
     def prepare_input_sequence(
-        texts: Sequence[str], cpu_run: bool = True, text_cleaners: Sequence[str] = ("english_cleaners",)
+        texts: Sequence[str], cpu_run: bool = False, text_cleaners: Sequence[str] = ("english_cleaners",)
     ) -> tuple[Tensor, Tensor]:
-        """Texts -> ids (B, S) and lengths (B,), the longest text first as published; on the GPU with cpu_run=False.
+        """Texts -> ids (B, S) and lengths (B,), the longest text first as published; on the GPU, or on the CPU without one.
 
         Raises:
             UsageError: no texts, one text in place of a list, or an unknown cleaner.
@@ -100,17 +136,20 @@ class TextUtils:
         return ids.to(device), lengths.to(device)
 
 
-def _model(name: str, pretrained: bool, checkpoint: str | None, model_math: str, config: dict[str, Any]) -> nn.Module:
+def _model(
+    build: Any, name: str, pretrained: bool, checkpoint: str | None, model_math: str, config: dict[str, Any]
+) -> nn.Module:
+    spec = replace(REGISTRY[name], build=build)
     if model_math not in MODEL_MATH:
         raise UsageError(f"model_math: {model_math!r}, expected one of {', '.join(MODEL_MATH)}")
     if not pretrained:
         if checkpoint is not None:
             raise UsageError(f"checkpoint: {checkpoint!r} with pretrained=False; leave one of them out")
-        return get_model(name, config).eval().to(MODEL_MATH[model_math])
+        return build_model(spec, config).eval().to(MODEL_MATH[model_math])
     if config:
         names = ", ".join(config)
         raise UsageError(f"{names}: weights have their own config; leave these out, or set pretrained=False")
-    path = Path(checkpoint) if checkpoint else EMBEDDED / f"{REGISTRY[name].flag}.safetensors"
+    path = Path(checkpoint) if checkpoint else EMBEDDED / f"{spec.flag}.safetensors"
     if not path.is_file():
         raise DataError(f"{path}: no such file, expected a checkpoint of {name}")
-    return load_model(name, path).to(MODEL_MATH[model_math])
+    return restore_model(spec, load_checkpoint(path), path).eval().to(MODEL_MATH[model_math])

@@ -25,7 +25,7 @@ from common import precision
 from common.audio.audio_processing import normalize
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
-from common.checkpoint.weights import restore_model
+from common.checkpoint.weights import data_of, restore_model
 from common.data.lexicon import lexicon_of
 from common.errors import DataError, UsageError
 from common.fast import Request
@@ -93,7 +93,8 @@ class Synthesizer:
         description: str = "",
     ) -> None:
         self.config, self.device = config or SynthesisConfig(), device or precision.default_device()
-        self.acoustic, self.vocoding, self.description = acoustic, vocoding, description
+        self.acoustic, self.vocoding = acoustic, vocoding
+        self.description = "; ".join(filter(None, (description, acoustic.assumed)))
         if lexicon := lexicon_of(self.config.lexicon):
             self.acoustic = stages.use_lexicon(acoustic, lexicon)
         self.audio = common_audio(acoustic, vocoding)
@@ -421,13 +422,10 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
     """
     spec, path = checkpoint
     contents = load_checkpoint(path)
-    data, options = contents.get("data", {}), _options(config)
-    check_data_options(spec, data, contents.get("config", {}), path)
+    data, options, stored = data_of(contents), _options(config), contents.get("config", {})
+    check_data_options(spec, data, stored, path)
     own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
     requested = spec.config_from_options(config.options)
-    if "config" not in contents:  # in the oldest files
-        contents["config"] = spec.config_from_options(options)
-    stored = contents["config"]
     requested_data = {name: config.options[name] for name in data if name in config.options}
     clashes = contradictions(requested, stored, spec.free_at_inference) + contradictions(requested_data, data)
     if clashes:
@@ -437,8 +435,11 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
         if free:
             with torch.device("meta"):
                 spec.build(**free)  # so that an error in these values is blamed on the flags, not on the file
-        model = restore_model(spec, contents | {"config": stored | free}, path).to(device).eval()
-        loaded = LoadedModel(spec, model, options | own | data, path)
+        settings = (
+            free if "config" in contents else spec.config_from_options(options | data)
+        )  # absent in the oldest files
+        model = restore_model(spec, contents, path, settings).to(device).eval()
+        loaded = LoadedModel(spec, model, options | own | data, path, spec.assumed(data, config_of(model)))
         return stages.prepare_model(loaded, Request(config.half, config.int8), config.plain)
 
 

@@ -43,12 +43,13 @@ from common.training.loop import (
     is_stop_requested,
     log_epoch,
     train_epoch,
+    way_back,
 )
 from common.training.optimization import Pace, batch_factor, freeze
 from common.training.options import BEST_BY, TrainOptions, small_step_note
 from common.training.sampler import sampler_of
 from common.training.state import Best, EpochTotals, TrainState, build_state
-from common.training.validation import update_best, validate
+from common.training.validation import check_loss, update_best, validate
 from data_functions import Loaders, get_loaders
 from loss_functions import get_loss_function
 from models import REGISTRY, get_model
@@ -231,12 +232,12 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
         if last or epoch % options.run.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
             raise_fault(state, log, epoch_complete=True)
-            measures = {"loss": totals.validation["val_loss"]}
+            measures = {"loss": check_loss(state, totals.validation["val_loss"], last, log)}
             if checkup and checkup.due(epoch, last):
                 measures = checkup(state, log) | measures
             last = not update_best_checkpoint(state, measures, log) or last
         progress.totals, saved = EpochTotals(), ""
-        if last or stopping or epoch % options.checkpoints.epochs_per_checkpoint == 0:
+        if last or stopping or (epoch % options.checkpoints.epochs_per_checkpoint == 0 and not state.bad_validations):
             saved = save(state, final=last)
             timer.restart()
         if stopping and not last:
@@ -319,6 +320,8 @@ def update_best_checkpoint(state: TrainState, measures: Mapping[str, float], log
     if state.progress.best.by != by:  # values of different measures do not compare
         state.progress.best = Best(by=by)
     value, loss = BEST_BY[by] * measures[by], measures.get("loss", math.inf)
+    if math.isnan(value) and by != "loss":  # that of the loss is said already
+        log.say(f"--best-by {by}: no number after epoch {state.progress.epoch}, so its weights cannot be the best")
     better = update_best(state.progress, value, loss, math.inf if slack is None else slack)
     if better and not options.run.is_benchmark:
         snapshot.save_best(state)
@@ -326,10 +329,18 @@ def update_best_checkpoint(state: TrainState, measures: Mapping[str, float], log
 
 
 def may_continue(state: TrainState, log: Log) -> bool:
-    """Return False, and log the reason, after --early-stop-patience validations without a better one."""
+    """Return False, and log the reason, after --early-stop-patience validations without a better one.
+
+    Raises DataError if none of them gave a number, since there are no best weights then.
+    """
     config, by, best = state.setup.options.run, state.setup.options.evaluation.best_by, state.progress.best
     if config.early_stop_patience is None or best.since < config.early_stop_patience:
         return True
+    if best.epoch < 0:
+        raise DataError(
+            f"--early-stop-patience {config.early_stop_patience}: no validation {by} was a number, so there are no best weights; "
+            f"raise it, choose another --best-by, or {way_back(state)}"
+        )
     log.say(
         f"--early-stop-patience {config.early_stop_patience}: no better validation {by} than "
         f"{BEST_BY[by] * best.loss:.4g} since epoch {best.epoch}, whose weights are in "

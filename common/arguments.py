@@ -61,6 +61,26 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
     return parser._actions
 
 
+def copy_arguments(
+    parser: argparse.ArgumentParser, names: Iterable[str], *adders: Callable[[argparse.ArgumentParser], None]
+) -> None:
+    """Add those flags of functions that add arguments whose options have these names."""
+    chosen = set(names)
+    for action in (action for adder in adders for action in actions_of(adder)):
+        if action.dest in chosen:
+            parser._add_action(action)
+
+
+def words_of(argv: Iterable[str], flags: Iterable[str]) -> list[str]:
+    """Return the words of a command line that belong to these flags."""
+    known, taken, taking = set(flags), [], False
+    for word in argv:
+        if word.startswith("-"):
+            taking = word.partition("=")[0] in known
+        taken += [word] if taking else []
+    return taken
+
+
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
     """Accept, without effect, those flags that the parser does not define."""
     known = {flag for action in parser._actions for flag in action.option_strings}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
@@ -196,8 +196,10 @@ class ModelSpec:
     training: TrainingDefaults
     # may raise common.data.filelist.BadRows, as encode may
     make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
-    # raises common.data.filelist.BadRows for the clips of a dataset that training cannot use
-    check_clips: Callable[[Any], None] = field(default=lambda dataset: None)
+    # raises common.data.filelist.BadRows for the clips of a dataset that training cannot use; with `samples` of
+    # common.data.mels.check_clips
+    check_clips: Callable[[Any, Sequence[int | None] | None], None] = field(default=lambda dataset, samples: None)
+    row_options: tuple[str, ...] = ()  # flags that decide which clips and texts training accepts
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
@@ -205,6 +207,8 @@ class ModelSpec:
     prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)
     fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
+    # a checkpoint's data and config -> a note on what is assumed, since the file leaves it open, or ""
+    assumed: Callable[[Options, Options], str] = field(default=lambda data, config: "")
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
     run_options: tuple[str, ...] = ()  # flags of decoding, which neither the config nor a checkpoint stores
     # minutes of data, number of weights of the warm start or 0, True on a GPU -> the settings that are not defaults
@@ -228,5 +232,6 @@ class ModelSpec:
 
 
 def config_of(model: nn.Module) -> dict[str, Any]:
-    """The keyword arguments that build a model again, `config` in its checkpoints."""
-    return asdict(cast(Any, model).config)
+    """The keyword arguments that build a model again, `config` in its checkpoints; the config's own to_dict may leave some out."""
+    config = cast(Any, model).config
+    return config.to_dict() if hasattr(config, "to_dict") else asdict(config)

@@ -8,6 +8,7 @@ Crops are blurred, shifted in level and mixed with noise, so that the network re
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,12 +82,15 @@ class PitchDataset:
         self.stft = TacotronSTFT.from_config(self.audio)
         self._clips: dict[int, Clip] = {}
 
-    def check_clips(self) -> None:
-        """Raise BadRows, which lists all clips that are too long, or too short for a frame."""
-        check_clips(map(self._path, range(len(self))), self._problem)
+    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
+        """Raise BadRows, which lists all clips that are too long, or too short for a frame.
 
-    def _problem(self, item: int, path: Path) -> str | None:
-        return length_problem(path, audio_seconds(path, self.audio, shortest=self.audio.filter_length), LONGEST)
+        `samples` are those of common.data.mels.check_clips.
+        """
+        check_clips(map(self._path, range(len(self))), self._problem, samples)
+
+    def _problem(self, item: int, path: Path, samples: int | None) -> str | None:
+        return length_problem(path, audio_seconds(path, self.audio, self.audio.filter_length, samples), LONGEST)
 
     def __len__(self) -> int:
         return len(self.utterances)

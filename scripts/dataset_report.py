@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from common.arguments import HelpFormatter, add_audio_arguments, positive
+from common.arguments import HelpFormatter, add_audio_arguments, copy_arguments, positive
 from common.audio.stft import AudioConfig
-from common.data.clip_report import Survey, survey
-from common.data.filelist import BadRows, Utterance
+from common.data.clip_report import ListedClip, Survey, survey
+from common.data.filelist import Utterance
+from common.data.mels import unusable_rows
 from common.data.report_tables import describe
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.options import from_options
@@ -43,13 +45,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("output"), help=f"a .png file, or a folder for {PICTURE}"
     )
-    parser.add_argument(
-        "--text-cleaners",
-        nargs="+",
-        default=["english_cleaners"],
-        metavar="NAME",
-        help="text cleaners, as in training",
-    )
+    spec = acoustic_spec()
+    copy_arguments(parser, spec.row_options, spec.add_arguments, spec.add_training_arguments)
     parser.add_argument("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     add_audio_arguments(parser)
     return parser.parse_args(argv)
@@ -60,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     config = from_options(AudioConfig, vars(args))
     picture = picture_path(args.output)
-    check = partial(unusable_texts, options=vars(args))
+    check = partial(unusable, options=vars(args))
     found = survey(args.filelists, args.dataset_path, config.sampling_rate, check, args.num_workers)
     inference = acoustic_spec().inference
     assert isinstance(inference, AcousticInference)
@@ -77,13 +74,9 @@ def acoustic_spec() -> ModelSpec:
     return next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
 
 
-def unusable_texts(texts: list[str], options: Options) -> dict[int, str]:
-    """Return the problems of the texts that training refuses, by index."""
-    try:
-        acoustic_spec().make_dataset(options, [Utterance("", text) for text in texts])
-    except BadRows as error:
-        return dict(error.problems)
-    return {}
+def unusable(rows: Sequence[ListedClip], samples: Sequence[int | None], options: Options) -> dict[int, str]:
+    """Return the problems of the rows that training refuses, by index, given the samples of each readable clip."""
+    return unusable_rows(acoustic_spec(), options, [Utterance(row.path, row.text) for row in rows], samples)
 
 
 def picture_path(output: Path) -> Path:

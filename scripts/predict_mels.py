@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> None:
     device = pick_device(cpu=args.cpu)
     checkpoint = load_checkpoint(args.checkpoint)
     model: Any = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()
-    options = checkpoint["config"] | checkpoint.get("data", {})
+    options = checkpoint.get("config", {}) | checkpoint.get("data", {})
     options |= {"dataset_path": str(args.dataset_path), "load_mel_from_disk": True}
     model.mask_padding = True  # padding has no effect on a clip, as in inference
     datasets = read_clips(args.filelists, options)

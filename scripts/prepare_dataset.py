@@ -11,6 +11,7 @@ import argparse
 import re
 from pathlib import Path
 
+from common.data.filelist import misplaced_columns
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, decode_lines, read_lines
 from common.parser import Parser
@@ -28,6 +29,7 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
     """
     transcripts: dict[str, str] = {}
     problems, fallbacks = [], []
+    both: dict[int, tuple[str, str]] = {}
     for number, row in enumerate(read_lines(metadata), 1):
         fields = [field.strip() for field in row.split("|")]
         clip = fields[0]
@@ -40,6 +42,9 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
         else:
             transcripts[clip] = fields[2] or fields[1]
             fallbacks += [] if fields[2] else [clip]
+            if all(fields):
+                both[number] = fields[1], fields[2]
+    problems += [f"{metadata}:{number}: {problem}" for number, problem in misplaced_columns(both).items()]
     if problems:
         raise DataError("\n".join(shorten_list(problems)))
     if fallbacks:
@@ -136,12 +141,13 @@ def main(argv: list[str] | None = None) -> None:
     if missing:
         names = ", ".join(shorten_list(missing))
         raise DataError(f"{args.corpus / 'wavs'}: no {names}; delete {args.corpus} and run again")
-    for kind, path in KINDS.items():
-        for name, clips in lists.items():
-            target = args.filelists / f"ljs_{kind}_text_{name}_filelist.txt"
-            content = "".join(f"{path.format(clip)}|{transcripts[clip]}\n" for clip in clips)
-            outcome = write_filelist(target, content) if clips else "left out, as none of its clips exist"
-            print(f"filelists: {target}: {len(clips)} clips, {outcome}")
+    wanted = [(kind, f"_{name}", clips) for kind in KINDS for name, clips in lists.items()]
+    wanted.append(("mel", "", sorted(transcripts)))  # the published list of all mels
+    for kind, name, clips in wanted:
+        target = args.filelists / f"ljs_{kind}_text{name}_filelist.txt"
+        content = "".join(f"{KINDS[kind].format(clip)}|{transcripts[clip]}\n" for clip in clips)
+        outcome = write_filelist(target, content) if clips else "left out, as none of its clips exist"
+        print(f"filelists: {target}: {len(clips)} clips, {outcome}")
 
 
 if __name__ == "__main__":

@@ -11,23 +11,35 @@ filelist with other content is kept and reported.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.studio import asterisk
-from common.arguments import LineHelpFormatter, positive, sampling_rate, seconds, share_or_number
+from common.arguments import (
+    LineHelpFormatter,
+    copy_arguments,
+    positive,
+    sampling_rate,
+    seconds,
+    share_or_number,
+    words_of,
+)
 from common.audio.stft import AudioConfig
-from common.data.mels import mel_path_of
+from common.data.filelist import Utterance
+from common.data.mels import mel_path_of, unusable_rows
 from common.data.recordings import (
     Clip,
     Recording,
     Rows,
     Treatment,
+    add_problem,
     changes,
     check_clips,
     choose_held_out,
@@ -40,11 +52,14 @@ from common.errors import DataError, UsageError, exit_on_user_error, join_proble
 from common.files import locate_problems
 from common.options import add_fields, from_options, option
 from common.parser import Parser
+from common.spec import Options
+from models import REGISTRY
 from scripts.prepare_dataset import has_lines, shorten_list, write_filelist
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
+ACOUSTIC = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")  # the model of the printed commands
 
 
 class Corpus(NamedTuple):
@@ -83,10 +98,28 @@ class RecordingsOptions:
     filelists: Path | None = option(None, "folder for the filelists (default: the project's)")
     relative_to: Path = option(Path(), "folder that the paths given here start from")
     dataset_path: Path | None = None
+    training: Options = field(default_factory=dict)  # flags of training that decide which rows it accepts
+    training_words: Sequence[str] = ()  # those of them that are given
 
     def __post_init__(self) -> None:
         if self.min_duration and self.max_duration and self.min_duration > self.max_duration:
             raise UsageError(f"--min-duration {self.min_duration:g}: more than --max-duration {self.max_duration:g}")
+
+    @property
+    def treatment(self) -> Treatment:
+        """How to treat the recordings."""
+        return Treatment(self.sampling_rate, self.resample or self.dataset == ASTERISK, self.trim_silence)
+
+    @property
+    def audio_words(self) -> list[str]:
+        """The flags of audio for the commands that follow."""
+        words = [] if self.sampling_rate == AudioConfig.sampling_rate else ["--sampling-rate", str(self.sampling_rate)]
+        return words + (["--mel-fmax", str(self.mel_fmax)] if self.mel_fmax < AudioConfig.mel_fmax else [])
+
+    @property
+    def mel_fmax(self) -> float:
+        """The highest frequency of mels, at most half the sampling rate."""
+        return min(AudioConfig.mel_fmax, self.sampling_rate / 2)
 
 
 def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
@@ -100,7 +133,13 @@ def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     folder = "folder for copies (default: the project's folder)"
     parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)
     add_fields(parser, RecordingsOptions)
-    return from_options(RecordingsOptions, vars(parser.parse_args(argv)))
+    known = {*parser._option_string_actions}
+    copy_arguments(parser, ACOUSTIC.row_options, ACOUSTIC.add_arguments, ACOUSTIC.add_training_arguments)
+    argv = sys.argv[1:] if argv is None else argv
+    values = vars(parser.parse_args(argv))
+    training = {name: values[name] for name in ACOUSTIC.row_options}
+    words = words_of(argv, {*parser._option_string_actions} - known)
+    return from_options(RecordingsOptions, values | {"training": training, "training_words": words})
 
 
 def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset_path: Path) -> Corpus:
@@ -126,15 +165,28 @@ def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset
     return Corpus(str(path), name, read_list(path, dataset_path))
 
 
-def check(corpus: Corpus, treatment: Treatment, workers: int) -> dict[str, Clip]:
+def check(corpus: Corpus, args: RecordingsOptions) -> dict[str, Clip]:
     """Check all clips and return them by name. Raises DataError that lists all unusable rows."""
-    clips = check_clips(corpus.rows, treatment, workers)
+    clips = check_clips(corpus.rows, args.treatment, args.num_workers)
     bad = corpus.rows.problems
+    add_refusals(corpus.rows, clips, args)
     if bad:
         lines = join_problems(locate_problems(corpus.place, bad))
-        hint = "" if treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
+        hint = "" if args.treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
         raise DataError(f"{lines}\n{len(bad)} rows cannot be used; fix or remove them{hint}")
     return {recording.name: clips[recording.row] for recording in corpus.rows.recordings}
+
+
+def add_refusals(rows: Rows, clips: Mapping[int, Clip], args: RecordingsOptions) -> None:
+    """Add the problems of rows that training refuses for their text or length; clips outside the limits are left out anyway."""
+    shortest, longest = args.min_duration or 0.0, args.max_duration or math.inf
+    good = [recording for recording in rows.recordings if recording.row not in rows.problems]
+    good = [recording for recording in good if shortest <= clips[recording.row].seconds <= longest]
+    options = {**args.training, "sampling_rate": args.sampling_rate, "mel_fmax": args.mel_fmax, "dataset_path": ""}
+    utterances = [Utterance(str(recording.path), recording.text) for recording in good]
+    samples = [math.ceil(clips[recording.row].seconds * args.sampling_rate) for recording in good]
+    for index, problem in unusable_rows(ACOUSTIC, options, utterances, samples).items():
+        add_problem(rows.problems, good[index].row, problem)
 
 
 def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float | None) -> dict[str, Clip]:
@@ -210,13 +262,14 @@ def small_set_flags(clips: int, minutes: float) -> list[str]:
     return words.split() + (["--n-frames-per-step", "2"] if minutes < 60 else [])
 
 
-def next_commands(corpus: Corpus, dataset_path: Path, folder: Path, sampling_rate: int, small: Sequence[str]) -> str:
+def next_commands(
+    corpus: Corpus, dataset_path: Path, folder: Path, args: RecordingsOptions, small: Sequence[str]
+) -> str:
     """The commands that compute mels, train into a separate output folder, and speak with the result."""
     name, output = corpus.name, f"output/{corpus.name}"
     start = os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
-    audio = [] if sampling_rate == AudioConfig.sampling_rate else ["--sampling-rate", str(sampling_rate)]
-    audio += ["--mel-fmax", str(sampling_rate / 2)] if sampling_rate / 2 < AudioConfig.mel_fmax else []
+    audio = args.audio_words
     lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
     if folder == FILELISTS:
         mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
@@ -225,7 +278,7 @@ def next_commands(corpus: Corpus, dataset_path: Path, folder: Path, sampling_rat
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
     train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]
     train += ["--load-mel-from-disk", "--training-files", lists["mel"][0]]
-    train += ["--validation-files", lists["mel"][1], *small]
+    train += ["--validation-files", lists["mel"][1], *args.training_words, *small]
     speak = ["python", "inference.py", "-i", "phrases/phrase.txt", "-o", f"{output}/spoken"]
     speak += ["--tacotron2", f"{output}/checkpoint_Tacotron2_best.pt", "--vocoder", "griffin-lim"]
     commands = "".join(f"\n    {shlex.join(command)}" for command in (mels, train, speak))
@@ -238,14 +291,13 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
     corpus = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
-    treatment = Treatment(args.sampling_rate, args.resample or args.dataset == ASTERISK, args.trim_silence)
-    clips = within_limits(check(corpus, treatment, args.num_workers), args.min_duration, args.max_duration)
+    clips = within_limits(check(corpus, args), args.min_duration, args.max_duration)
     validation = choose_held_out(list(clips), args.validation)
     recordings = [recording for recording in corpus.rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
         path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
-    files = place_clips(recordings, clips, dataset_path / corpus.name / "wavs", treatment, args.num_workers)
+    files = place_clips(recordings, clips, dataset_path / corpus.name / "wavs", args.treatment, args.num_workers)
     write_lists(corpus, files, validation, dataset_path, filelists)
     lengths = [clip.seconds for clip in clips.values()]
     print(
@@ -253,7 +305,9 @@ def main(argv: list[str] | None = None) -> None:
         f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
     )
     small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)
-    print(next_commands(corpus, dataset_path, filelists, args.sampling_rate, small))
+    if corpus.rows.source:
+        print(f"texts: {corpus.rows.source}")
+    print(next_commands(corpus, dataset_path, filelists, args, small))
 
 
 if __name__ == "__main__":

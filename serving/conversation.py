@@ -30,6 +30,7 @@ from torch import Tensor
 from common import precision
 from common.arguments import HelpFormatter, given_options
 from common.audio.audio_processing import FORMATS, read_audio, save_audio
+from common.audio.silence import without_offset
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, synthesis_config
 from common.inference.outputs import Live
@@ -62,7 +63,7 @@ class Conversation:
 
     def transcribe(self, audio: np.ndarray, rate: int) -> str:
         """Return the words in audio (N,) in [-1, 1] at `rate` Hz, or "" if there are none."""
-        return self.recogniser(audio, rate) if np.abs(audio).max(initial=0.0) > FAINTEST else ""
+        return self.recogniser(audio, rate) if np.abs(without_offset(audio)).max(initial=0.0) > FAINTEST else ""
 
     def answer(self, question: str, turns: list[Turn], sentence_ends: SentenceEnds) -> Iterator[str]:
         """Yield the answer to a question, sentence by sentence, and add both to `turns`.

@@ -202,16 +202,19 @@ class TextMelDataset:
         if self.config.load_mel_from_disk:
             check_settings((Path(self.config.dataset_path, row.path).parent for row in utterances), self.audio)
 
-    def check_clips(self) -> None:
-        """Raise BadRows, which lists all clips that are too long, too short for a frame, or too short for their text."""
-        folder = Path(self.config.dataset_path)
-        check_clips((folder / row.path for row in self.utterances), self._problem)
+    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
+        """Raise BadRows, which lists all clips that are too long, too short for a frame, or too short for their text.
 
-    def _problem(self, item: int, path: Path) -> str | None:
+        `samples` are those of common.data.mels.check_clips.
+        """
+        folder = Path(self.config.dataset_path)
+        check_clips((folder / row.path for row in self.utterances), self._problem, samples)
+
+    def _problem(self, item: int, path: Path, samples: int | None) -> str | None:
         if self.stft is None:
             seconds = mel_seconds(path, self.audio)
         else:
-            seconds = audio_seconds(path, self.audio, shortest=self.audio.filter_length // 2 + 1)
+            seconds = audio_seconds(path, self.audio, self.audio.filter_length // 2 + 1, samples)
         symbols, most = self.lengths[item], self.config.symbols_per_second * seconds
         if symbols > most:
             return (

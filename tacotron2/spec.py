@@ -28,7 +28,7 @@ from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2, Tacotron2Output
 from tacotron2.text import alphabet_of
 from tacotron2.text.form import ended_sentences
-from tacotron2.transfer import transfer
+from tacotron2.transfer import assumed_alphabet, transfer
 
 
 def config_from_options(options: Options) -> dict[str, Any]:
@@ -156,12 +156,14 @@ SPEC = ModelSpec(
     ),
     make_dataset=TextMelDataset,
     check_clips=TextMelDataset.check_clips,
+    row_options=("text_cleaners", "symbols", "longest_clip", "symbols_per_second"),
     make_loss=make_loss,
     preview=show,
     prepare_training=prepare_training,
     fast_ways=WAYS,
     advise=advise,
     transfer=transfer,
+    assumed=assumed_alphabet,
     stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
     run_options=("text_reading", *(field.name for field in fields(DecodingGuard))),

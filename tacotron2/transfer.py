@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from common.errors import DataError
-from common.spec import WarmStart
+from common.spec import Options, WarmStart
 from tacotron2.text import alphabet_of
 
 # S symbols of the old alphabet, N of the new one, E channels of an embedded symbol
@@ -29,6 +29,8 @@ def transfer(start: WarmStart) -> tuple[dict[str, Tensor], str]:
     rows, fresh = start.weights[EMBEDDING], start.model.state_dict()[EMBEDDING]
     if rows.shape[1:] != fresh.shape[1:]:
         return start.weights, ""  # other layers differ in size too; loading will name them all
+    if start.stored.get("symbols") is None:
+        rows = rows[: len(old)]  # of a file that has more symbols and no alphabet; the note of assumed_alphabet says so
     if len(rows) != len(old):
         raise DataError(
             f"{EMBEDDING}: {len(rows)} rows, expected {len(old)}, one for each symbol of the checkpoint's alphabet; "
@@ -43,6 +45,14 @@ def transfer(start: WarmStart) -> tuple[dict[str, Tensor], str]:
     table[list(sources)] = rows[list(sources.values())].to(table)
     added = [symbol for i, symbol in enumerate(new) if i not in sources]
     return start.weights | {EMBEDDING: table}, _message(len(new), len(same_case), len(sources) - len(same_case), added)
+
+
+def assumed_alphabet(data: Options, config: Options) -> str:
+    """Return a note on a model with more symbols than the built-in alphabet, whose file has no other; "" for other models."""
+    size, rows = len(alphabet_of(None).symbols), config.get("n_symbols", 0)
+    if data.get("symbols") is not None or rows <= size:
+        return ""
+    return f"{rows} symbols without an alphabet in the file: the first {size} are taken for the built-in ones"
 
 
 def _message(symbols: int, same_case: int, from_other_case: int, added: Sequence[str]) -> str:

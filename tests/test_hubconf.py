@@ -1,6 +1,7 @@
 """The entry points of torch.hub from a local clone, without a network."""
 
 import socket
+from dataclasses import astuple
 
 import pytest
 import torch
@@ -47,11 +48,15 @@ def test_a_model_has_the_embedded_weights(entry: str) -> None:
 def test_the_published_example_runs() -> None:
     """Text to audio as in the published hub page, with the embedded voice's weights."""
     tacotron2, waveglow, utils = load("nvidia_tacotron2"), load("nvidia_waveglow"), load("nvidia_tts_utils")
+    waveglow = waveglow.remove_weightnorm(waveglow)
     ids, lengths = utils.prepare_input_sequence(["Hi.", "Good morning."])
+    assert ids.device == lengths.device == tacotron2.embedding.weight.device == torch.device("cpu")  # with a GPU, there
     assert lengths.tolist() == sorted(lengths.tolist(), reverse=True)
     with torch.no_grad():
         mels, mel_lengths, _ = tacotron2.infer(ids, lengths)
         audio = waveglow.infer(mels[:1])
+        z = torch.randn(1, waveglow.config.n_group, audio.shape[1] // waveglow.config.n_group)
+        assert torch.equal(waveglow.infer(mels[:1], z=z), waveglow.infer(mels[:1], 1.0, z))  # the published sigma
     assert mels.shape[:2] == (2, 48) and mel_lengths[0] > mel_lengths[1] > 10
     assert audio.shape == (1, mels.shape[2] * 256)
     assert 0.05 < audio.abs().max() < 2
@@ -72,6 +77,9 @@ def test_new_weights_of_any_size_and_half_precision() -> None:
     model = load("nvidia_tacotron2", pretrained=False, n_mel_channels=6, decoder_rnn_dim=8, model_math="fp16")
     assert model.config.n_mel_channels == 6
     assert model.embedding.weight.dtype == torch.float16
+    sizes = {"n_channels": 8, "n_layers": 2, "WN_config": {"kernel_size": 5}, "n_flows": 2}
+    model = hubconf.nvidia_waveglow(pretrained=False, force_reload=True, **sizes)
+    assert (model.config.n_flows, *astuple(model.config.WN_config)) == (2, 5, 8, 2)
 
 
 @pytest.mark.parametrize(

@@ -324,8 +324,6 @@ def rewritten(path: Path, folder: Path, layout: str) -> Path:
     elif layout == "published":
         keys = ("epoch", "config", "optimizer")
         checkpoint = {key: checkpoint[key] for key in keys}
-        checkpoint["config"].pop("hop_length", None)
-        checkpoint["config"].pop("upsample_kernel_size", None)
         checkpoint["state_dict"] = {f"module.{name}": value for name, value in weights.items()}
     elif layout == "bare":
         checkpoint = weights

@@ -10,6 +10,8 @@ from typing import Any
 from common.errors import DataError, UsageError
 from common.options import option
 
+ADDED = ("hop_length", "upsample_kernel_size", "upsample_channels")  # keys that the published model lacks
+
 
 @dataclass(frozen=True, kw_only=True)
 class WNConfig:
@@ -129,8 +131,9 @@ class WaveGlowConfig:
         return cls(**{**config, "WN_config": WNConfig(**wn_config)})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain keys and values, for a checkpoint."""
-        return asdict(self)
+        """Plain keys and values for a checkpoint; those of ADDED are left out at their defaults, for the published class."""
+        defaults = {f.name: f.default for f in fields(self) if f.name in ADDED}
+        return {name: value for name, value in asdict(self).items() if name not in ADDED or value != defaults[name]}
 
 
 def _not_positive(config: object, flags: dict[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -99,12 +100,15 @@ class MelAudioDataset:
         if self.config.load_mel_from_disk:
             self._check_mels()
 
-    def check_clips(self) -> None:
-        """Raise BadRows, which lists all clips that are too long, or too short for a frame."""
-        check_clips(map(self._path, range(len(self))), self._problem)
+    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
+        """Raise BadRows, which lists all clips that are too long, or too short for a frame.
 
-    def _problem(self, item: int, path: Path) -> str | None:
-        seconds = audio_seconds(path, self.audio, shortest=self.audio.hop_length)
+        `samples` are those of common.data.mels.check_clips.
+        """
+        check_clips(map(self._path, range(len(self))), self._problem, samples)
+
+    def _problem(self, item: int, path: Path, samples: int | None) -> str | None:
+        seconds = audio_seconds(path, self.audio, self.audio.hop_length, samples)
         return length_problem(path, seconds, self.config.longest_clip)
 
     def __len__(self) -> int:

@@ -196,6 +196,11 @@ class WaveGlow(nn.Module):
                 early -= self.n_early_size
         return x.transpose(1, 2).flatten(1)
 
+    @staticmethod
+    def remove_weightnorm(model: WaveGlow) -> WaveGlow:
+        """Return the model as it is; inference needs no other weights. Programs written for the published class call this."""
+        return model
+
     def flow_dtype(self) -> torch.dtype:
         """The dtype of audio and noise in the flow: the weights', but at least float32."""
         return torch.promote_types(self.upsample.weight.dtype, torch.float32)

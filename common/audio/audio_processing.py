@@ -234,7 +234,7 @@ def normalize(audio: Tensor, mode: str) -> Tensor:
 
     Args:
         audio: float, in or slightly beyond [-1, 1].
-        mode: "none"; "peak": the largest magnitude becomes full scale; "loudness": the root mean square becomes
+        mode: "none"; "peak": the largest magnitude becomes full scale; "loudness": the root mean square about the mean becomes
             TARGET_RMS, or less if the largest magnitude would exceed full scale.
     """
     if mode == "none" or not audio.numel():
@@ -244,7 +244,7 @@ def normalize(audio: Tensor, mode: str) -> Tensor:
         return audio
     gain = FULL_SCALE / peak
     if mode == "loudness":
-        gain = torch.minimum(gain, TARGET_RMS / audio.square().mean().sqrt())
+        gain = torch.minimum(gain, TARGET_RMS / (audio - audio.mean()).square().mean().sqrt())
     return (gain * audio).clamp(-FULL_SCALE, FULL_SCALE)  # rounding may exceed full scale by one step
 
 

@@ -80,7 +80,7 @@ class Contents:
 
 def inspect(path: Path) -> Contents:
     """Read a checkpoint and describe it. Raises DataError as load_checkpoint does."""
-    checkpoint = load_checkpoint(path)
+    checkpoint = load_checkpoint(path, resuming=True)
     weights = {name: value for name, value in checkpoint["state_dict"].items() if isinstance(value, Tensor)}
     trainable = {WRAPPERS.sub("", name): value.numel() for name, value in weights.items() if not name.endswith(BUFFERS)}
     parts: Counter[str] = Counter()
@@ -106,7 +106,9 @@ def inspect(path: Path) -> Contents:
         learning_rates=groups,
         optimizer_states=states,
         scaler=_scaler(checkpoint),
-        random_states={key: _processes(value) for key, value in _random_states(checkpoint) if value is not None},
+        random_states={
+            key: _processes(value) for key, value in _random_states(checkpoint) if value is not None and len(value)
+        },
         other_keys=_others(checkpoint),
         tensors=[_weight(name, value) for name, value in weights.items()],
     )
@@ -287,7 +289,7 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         raise UsageError(f"OUT: {target} is a folder, expected a file, .pt or {SAFETENSORS}")
     if target.exists() and not force:
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
-    checkpoint = load_checkpoint(source)
+    checkpoint = load_checkpoint(source, resuming=True)
     published = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
     averages = published.get("ema_state_dict") or {}
     weights = [
@@ -312,7 +314,7 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
 def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
     """Yield notes on what readers of the published layout will miss in a file."""
     absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
-    empty = [key for key, value in _random_states(published) if value is None]
+    empty = [key for key, value in _random_states(published) if value is None or not len(value)]
     if absent:
         yield f"without {', '.join(absent)}" + ("; training from it is a warm start" if "optimizer" in absent else "")
     if empty:

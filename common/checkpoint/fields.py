@@ -1,7 +1,7 @@
 """The entries of a checkpoint besides its tensors, and the values that each may have, checked once on loading.
 
 Every entry but the weights may be missing or None: files of the published recipe and bare weights have few. Entries not listed here
-may be anything.
+may be anything. A file is judged by what is read from it: only resuming needs the entries outside DESCRIBING.
 """
 
 from __future__ import annotations
@@ -80,9 +80,11 @@ def is_weights(value: Any) -> bool:
 
 
 def is_optimizer(value: Any) -> bool:
-    """True for the state_dict of a PyTorch optimizer."""
-    if not isinstance(value, Mapping) or not isinstance(value.get("state"), Mapping):
+    """True for the state_dict of a PyTorch optimizer, or an empty dict, which counts as none."""
+    if not isinstance(value, Mapping) or (value and not isinstance(value.get("state"), Mapping)):
         return False
+    if not value:
+        return True
     groups, states = value.get("param_groups"), value["state"].values()
     return (
         isinstance(groups, list)
@@ -173,24 +175,37 @@ KINDS = {
 }
 
 
+DESCRIBING = ("config", "data", "ema_state_dict")  # the entries that a model is built and loaded from
 MAY_BE_NONE = {"launch", "optimizer", "scaler", "amp", *(name for name, kind in KINDS.items() if kind is STATES)}
 
 
 def without_empty(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a checkpoint without entries of KINDS that are None, which some readers would take for values."""
     absent = {name for name in KINDS if checkpoint.get(name) is None} - MAY_BE_NONE
-    return {key: value for key, value in checkpoint.items() if key not in absent}
+    kept = {key: value for key, value in checkpoint.items() if key not in absent}
+    stripped = isinstance(kept.get("optimizer"), Mapping) and not kept["optimizer"]
+    return kept | ({"optimizer": None} if stripped else {})
 
 
-def problems(checkpoint: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield a sentence for each entry of a checkpoint that is not of its kind in KINDS."""
-    for name, kind in KINDS.items():
+def without_training(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a checkpoint without the malformed entries that only resuming needs."""
+    wrong = {name for name in KINDS if name not in DESCRIBING and not _fits(name, checkpoint.get(name))}
+    return {key: value for key, value in checkpoint.items() if key not in wrong}
+
+
+def _fits(name: str, value: Any) -> bool:
+    return value is None or KINDS[name].accepts(value)
+
+
+def problems(checkpoint: Mapping[Any, Any], resuming: bool = True) -> Iterator[str]:
+    """Yield a sentence for each entry of a checkpoint that is not of its kind in KINDS, of DESCRIBING alone unless `resuming`."""
+    for name in KINDS if resuming else DESCRIBING:
         value = checkpoint.get(name)
-        if value is not None and not kind.accepts(value):
-            yield f"{name}: {_describe(value)}, expected {kind.expected}"
+        if not _fits(name, value):
+            yield f"{name}: {_describe(value)}, expected {KINDS[name].expected}"
     if odd := [key for key in checkpoint["state_dict"] if not isinstance(key, str)]:
         yield f"state_dict: the name {_describe(odd[0])}, expected strings"
-    if checkpoint.get("epoch_complete") is False:
+    if resuming and checkpoint.get("epoch_complete") is False:
         missing = [name for name in ("epoch", "iteration") if checkpoint.get(name) is None]
         missing += ["epoch_totals"] if "iterations" not in (checkpoint.get("epoch_totals") or ()) else []
         yield from (f"{name}: missing, though the epoch is not complete" for name in missing)

@@ -132,8 +132,10 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
             file.write(content)
 
 
-def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
+def load_checkpoint(path: Path, map_location: str | torch.device = "cpu", *, resuming: bool = False) -> dict[str, Any]:
     """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
+
+    Malformed entries that only resuming needs are an error with `resuming`, and left out otherwise.
 
     Raises DataError if the file is missing, damaged, truncated, not a checkpoint, or pickles anything but plain data; UsageError
     for a .safetensors file without the package safetensors.
@@ -144,7 +146,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     if not os.access(path, os.R_OK):
         raise DataError(f"{path}: no permission to read the checkpoint")
     if path.suffix == SAFETENSORS:
-        return _load_safetensors(path, map_location)
+        return _load_safetensors(path, map_location, resuming)
     try:
         checkpoint = load_tensors(path, map_location, _plain_data())
     except Exception as error:  # bytes that are no pickle raise any kind of error
@@ -152,7 +154,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     if not isinstance(checkpoint, dict):
         raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
     if isinstance(checkpoint.get("state_dict"), dict):
-        return _check_fields(checkpoint, path)
+        return _check_fields(checkpoint, path, resuming)
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
     keys = join_first(map(str, checkpoint)) or "none"
@@ -181,7 +183,7 @@ def _safetensors(path: Path, part: str = "") -> ModuleType:
         ) from None
 
 
-def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str, Any]:
+def _load_safetensors(path: Path, map_location: str | torch.device, resuming: bool) -> dict[str, Any]:
     package = _safetensors(path)
     try:
         with package.safe_open(path, framework="pt", device=str(map_location)) as file:
@@ -194,15 +196,15 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
         described = {key: json.loads(text) for key, text in texts.items()}
     except Exception as error:  # the package's own errors, or plain ones in old versions
         raise DataError(_unreadable(path, error)) from error
-    return _check_fields({**described, "state_dict": weights}, path)
+    return _check_fields({**described, "state_dict": weights}, path, resuming)
 
 
-def _check_fields(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a checkpoint without its empty entries. Raises one DataError for all malformed ones."""
-    if faults := list(checkpoint_fields.problems(checkpoint)):
+def _check_fields(checkpoint: dict[str, Any], path: Path, resuming: bool) -> dict[str, Any]:
+    """Return a checkpoint without its empty entries. Raises one DataError for all malformed ones that are needed."""
+    if faults := list(checkpoint_fields.problems(checkpoint, resuming)):
         more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise DataError(f"{path}: malformed: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
-    return checkpoint_fields.without_empty(checkpoint)
+    return checkpoint_fields.without_empty(checkpoint if resuming else checkpoint_fields.without_training(checkpoint))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from common.audio.stft import AudioConfig
 from common.checkpoint.files import join_first
 from common.errors import DataError
 from common.spec import ModelSpec
@@ -74,18 +76,27 @@ def _to_float32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
+def data_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint's settings of text and audio; those of audio that it lacks come from its config."""
+    config = checkpoint.get("config", {})
+    return {name.name: config[name.name] for name in fields(AudioConfig) if name.name in config} | checkpoint.get(
+        "data", {}
+    )
+
+
 class FillFromFile(TorchFunctionMode):
     """Context for building the model that a file's weights will fill: draws no random weights, and guards the memory.
 
-    A hostile or damaged config may describe a model that fills the memory; this raises DataError before it does.
-    torch.device("meta") would need no memory either, but several of its operations load PyTorch's compiler, which takes seconds.
+    A hostile or damaged config may describe a model that fills the memory; this raises DataError before it does. Without `guard`,
+    for sizes that are not the file's, it does not. torch.device("meta") would need no memory either, but several of its operations
+    load PyTorch's compiler, which takes seconds.
     """
 
-    def __init__(self, weights: Mapping[str, Any]) -> None:
+    def __init__(self, weights: Mapping[str, Any], guard: bool = True) -> None:
         super().__init__()
         tensors = [value for value in weights.values() if isinstance(value, Tensor)]
-        self.elements = 2 * sum(tensor.numel() for tensor in tensors) + SPARE_ELEMENTS
-        self.tensors = 2 * len(tensors) + SPARE_TENSORS
+        self.elements = 2 * sum(tensor.numel() for tensor in tensors) + SPARE_ELEMENTS if guard else math.inf
+        self.tensors = 2 * len(tensors) + SPARE_TENSORS if guard else math.inf
 
     def check_sizes(self, config: Any) -> None:
         """Raise DataError if the nested settings hold a number larger than the number of all weights."""
@@ -118,21 +129,33 @@ def build_model(spec: ModelSpec, config: Mapping[str, Any]) -> nn.Module:
         raise DataError(f"{spec.name} config: {error}") from error
 
 
-def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | str) -> nn.Module:
+def restore_model(
+    spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | str, settings: Mapping[str, Any] | None = None
+) -> nn.Module:
     """Build the model of a checkpoint from its config and load its weights, or their moving average if it has one.
 
-    Raises DataError if the config or the weights are missing or do not fit.
+    Args:
+        spec: the model.
+        checkpoint: its content.
+        path: its file, for messages.
+        settings: config keys of the user, which replace the file's, or all of those that a file without a config lacks.
+
+    Raises:
+        DataError: a config or weights that do not fit.
     """
-    if "config" not in checkpoint:
-        raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     weights = {"state_dict": checkpoint.get("ema_state_dict") or checkpoint["state_dict"]}
+    config = {**checkpoint.get("config", {}), **(settings or {})}
     try:
-        with FillFromFile(weights["state_dict"]) as filling:
-            config = checkpoint["config"]
+        with FillFromFile(weights["state_dict"], guard="config" in checkpoint) as filling:
             filling.check_sizes({key: value for key, value in config.items() if key not in spec.free_at_inference})
             model = build_model(spec, config)
     except UNBUILDABLE as error:  # the file's config is at fault, even if the message names a flag
         raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None
     load = partial(nn.Module.load_state_dict, assign=True)
-    load_weights(model, current_layout(weights, spec.upgrade_state_dict), Path(path), load)
+    try:
+        load_weights(model, current_layout(weights, spec.upgrade_state_dict), Path(path), load)
+    except DataError as error:
+        if "config" in checkpoint:
+            raise
+        raise DataError(f"{error}; the file has no config, so the flags of the model have to name its sizes") from None
     return model

@@ -59,7 +59,7 @@ class Header(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """Measurements of one clip. 0 dBFS means every sample at full scale; pure silence has -inf."""
+    """Measurements of one clip. Levels are about its mean; 0 dBFS means every sample at full scale, and silence has -inf."""
 
     duration: float  # s
     rms: float  # dBFS
@@ -116,7 +116,7 @@ def survey(
     filelists: Sequence[Path],
     dataset_path: Path,
     sampling_rate: int,
-    unusable_texts: Callable[[list[str]], Mapping[int, str]],
+    unusable: Callable[[Sequence[ListedClip], Sequence[int | None]], Mapping[int, str]],
     workers: int,
 ) -> Survey:
     """Measure every clip of some filelists, in parallel.
@@ -125,7 +125,7 @@ def survey(
         filelists: filelists with rows audio|text.
         dataset_path: the folder that the rows' paths are relative to.
         sampling_rate: the expected rate in Hz.
-        unusable_texts: maps texts to the problems of those that training refuses, by index.
+        unusable: maps rows, with the samples of each readable clip, to the problems of those that training refuses, by index.
         workers: number of processes.
 
     Raises:
@@ -137,11 +137,12 @@ def survey(
         good, bad = read_rows(path, dataset_path)
         rows += good
         problems += bad
-    of_texts = unusable_texts([row.text for row in rows])
     measured = _measure_files([row.file for row in rows], sampling_rate, workers)
+    lengths = [round(sound.duration * sampling_rate) if isinstance(sound, Sound) else None for _, sound in measured]
+    refused = unusable(rows, lengths)
     clips = []
     for number, (row, (_, sound)) in enumerate(zip(rows, measured, strict=True)):
-        of_row = [of_texts[number]] if number in of_texts else []
+        of_row = [refused[number]] if number in refused else []
         if isinstance(sound, str):
             of_row.append(sound)
         if of_row:
@@ -195,11 +196,11 @@ def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> Sound:
     """Measure samples (N,) in [-1, 1]; N is at least 1."""
     leading, trailing = end_silences(samples, sampling_rate)
     runs = clipped_runs(samples)
-    power = np.square(samples.astype(np.float64)).mean()
+    centred = silence.without_offset(samples)
     return Sound(
         duration=len(samples) / sampling_rate,
-        rms=_decibels(power),
-        peak=_decibels(float(np.abs(samples).max()) ** 2),
+        rms=_decibels(float(np.square(centred).mean())),
+        peak=_decibels(float(np.abs(centred).max()) ** 2),
         leading_silence=leading,
         trailing_silence=trailing,
         clipped_runs=len(runs),
@@ -209,7 +210,7 @@ def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> Sound:
 
 
 def _decibels(power: float) -> float:
-    return float(10 * np.log10(power)) if power > 0 else -np.inf
+    return float(10 * np.log10(power)) if power > silence.NO_POWER else -np.inf
 
 
 def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
@@ -221,7 +222,7 @@ def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[float, float]:
-    """Measure the seconds of silence at the start and end of samples (N,); the whole length for pure zeros."""
+    """Measure the seconds of silence at the start and end of samples (N,); the whole length without any sound."""
     start, end = silence.sound_bounds(samples, sampling_rate)
     ends = (start, len(samples) - end) if end else (len(samples), len(samples))
     return ends[0] / sampling_rate, ends[1] / sampling_rate

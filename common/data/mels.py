@@ -23,11 +23,12 @@ from common.arguments import HelpFormatter, add_audio_arguments, positive
 from common.audio.audio_processing import count_samples, load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
-from common.data.filelist import BadRows, check_files, read_filelist
+from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
 from common.options import add_fields, from_options, option
 from common.parser import Parser
+from common.spec import ModelSpec, Options
 
 # M mels, T frames
 
@@ -135,15 +136,17 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def audio_seconds(path: Path, audio: AudioConfig, shortest: int) -> float:
-    """Return the seconds of a sound file, read from its header. Raises DataError for a file that training cannot use.
+def audio_seconds(path: Path, audio: AudioConfig, shortest: int, samples: int | None = None) -> float:
+    """Return the seconds of a sound file. Raises DataError for a file that training cannot use.
 
     Args:
         path: the file.
         audio: the settings it must have.
         shortest: the smallest allowed number of samples.
+        samples: their number, where it is known; otherwise the file's header states it.
     """
-    samples = count_samples(path, audio.sampling_rate)
+    if samples is None:
+        samples = count_samples(path, audio.sampling_rate)
     if samples < shortest:
         raise DataError(
             f"{path}: {samples} samples, expected at least {shortest}: drop the clip or lengthen it with silence"
@@ -158,12 +161,46 @@ def mel_seconds(path: Path, audio: AudioConfig) -> float:
     return frames * audio.hop_length / audio.sampling_rate
 
 
-def check_clips(paths: Iterable[Path], problem_of: Callable[[int, Path], str | None]) -> None:
-    """Raise one BadRows for all clips with a problem. `problem_of` takes a row's index and file, and may raise DataError."""
+def unusable_rows(
+    spec: ModelSpec, options: Options, utterances: Sequence[Utterance], samples: Sequence[int | None] | None = None
+) -> dict[int, str]:
+    """Return the problems of the rows that training refuses, by index: of their text, otherwise of the clip's length.
+
+    Args:
+        spec: the model to train.
+        options: its flags of training by name; others have their defaults.
+        utterances: the rows.
+        samples: of each clip, None for one whose length does not matter; by default those that the files' headers state.
+    """
+    problems: dict[int, str] = {}
+    for check in ("texts", "lengths"):
+        good = [index for index in range(len(utterances)) if index not in problems]
+        try:
+            dataset = spec.make_dataset(options, [utterances[index] for index in good])
+            if check == "lengths":
+                spec.check_clips(dataset, None if samples is None else [samples[index] for index in good])
+        except BadRows as error:
+            problems |= {good[index]: problem for index, problem in error.problems.items()}
+    return problems
+
+
+def check_clips(
+    paths: Iterable[Path],
+    problem_of: Callable[[int, Path, int | None], str | None],
+    samples: Sequence[int | None] | None,
+) -> None:
+    """Raise one BadRows for all clips with a problem.
+
+    `problem_of` takes a row's index, its file and its number of samples, None for that of the file's header; it may raise
+    DataError. `samples` are those of each clip, with None for one that is passed over.
+    """
     problems: dict[int, str] = {}
     for index, path in enumerate(paths):
+        known = samples[index] if samples is not None else None
+        if samples is not None and known is None:
+            continue
         try:
-            problem = problem_of(index, path)
+            problem = problem_of(index, path, known)
         except DataError as error:
             problem = str(error)
         if problem:

@@ -21,9 +21,10 @@ import torch
 from common.audio import silence
 from common.audio.audio_processing import read_audio, save_audio
 from common.audio.stft import AudioConfig
+from common.data.filelist import SHOWN, misplaced_columns
 from common.data.parallel import run_parallel
 from common.data.transliteration import compose
-from common.errors import DataError
+from common.errors import DataError, shorten
 from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
@@ -55,10 +56,11 @@ class Recording(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The recordings of a list, and the problems of its rows by number, from 0."""
+    """The recordings of a list, the problems of its rows by number, from 0, and a phrase about the source of the texts."""
 
     recordings: list[Recording]
     problems: dict[int, str]
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ def read_layout(folder: Path) -> Rows:
     The normalised text is used if there is one. Raises DataError if metadata.csv is missing, empty or not UTF-8.
     """
     _entries.cache_clear()
-    recordings, problems = [], {}
+    recordings: list[Recording] = []
+    problems: dict[int, str] = {}
+    normalised: dict[int, tuple[str, str]] = {}
     for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
         if problem := _heading(row, fields):
             problems[row] = problem
@@ -101,13 +105,19 @@ def read_layout(folder: Path) -> Rows:
         stem = folder / "wavs" / fields[0]
         files = _find_audio(folder, fields[0])
         text = fields[-1] or fields[1]
+        if len(fields) == 3 and fields[1] and fields[2]:
+            normalised[row] = fields[1], fields[2]
         recordings.append(Recording(row, files[0] if files else stem, text))
         if not files:
             problems[row] = f"no {stem}{{{','.join(ENDINGS)}}}{_other_formats(stem)}"
         elif len(files) > 1:
             names = " and ".join(path.name for path in files)
             problems[row] = f"{names} are both in {stem.parent}, expected one; or write the id with its ending"
-    return _check_rows(recordings, problems)
+    for row, problem in misplaced_columns(normalised).items():
+        add_problem(problems, row, problem)
+    example = next((shorten(third, SHOWN) for _, third in normalised.values()), "")
+    third = f"the third column of {len(normalised)} rows, such as {example!r}" if normalised else ""
+    return _check_rows(recordings, problems)._replace(source=third)
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:

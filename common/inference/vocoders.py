@@ -33,12 +33,13 @@ AudioAndNumbers = tuple[Tensor, Numbers]
 
 
 class LoadedModel(NamedTuple):
-    """A model ready for inference, the data options of its training, and its file, if any."""
+    """A model ready for inference, the data options of its training, its file, if any, and a note on what it leaves open."""
 
     spec: ModelSpec
     model: Any  # the spec's class, or one of its fast ways
     options: dict[str, Any]
     path: Path | None = None
+    assumed: str = ""
 
 
 def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:

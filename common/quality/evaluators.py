@@ -114,6 +114,6 @@ class VoiceEmbedder:
     def __call__(self, audio: np.ndarray, rate: int) -> np.ndarray:
         """Return the embedding (256,) of audio (N,) in [-1, 1] at `rate` Hz."""
         samples = at_rate(audio, rate, RATE)
-        level = float(np.sqrt(np.mean(np.square(samples, dtype=np.float64))))
+        level = float(np.std(samples, dtype=np.float64))
         embedding: np.ndarray = self.model.embed_utterance(samples * (10 ** (LEVEL / 20) / max(level, 1e-6)))
         return embedding

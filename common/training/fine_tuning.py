@@ -12,7 +12,7 @@ from torch import nn
 
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
-from common.checkpoint.weights import current_layout, load_weights
+from common.checkpoint.weights import current_layout, data_of, load_weights
 from common.errors import DataError, UsageError
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.optimization import select_names
@@ -32,7 +32,7 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     weights = current_layout({"state_dict": averaged}, spec.upgrade_state_dict)
     left_out = select_names([*model.state_dict(), *weights], ignored, "--ignore-layers") if ignored else set()
     weights = {name: value for name, value in weights.items() if name not in left_out}
-    start = WarmStart(weights, checkpoint.get("data", {}), options, model)
+    start = WarmStart(weights, data_of(checkpoint), options, model)
     fresh = {name: value for name, value in model.state_dict().items() if name in left_out}
     try:
         weights, phrase = spec.transfer(start)
@@ -41,18 +41,24 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     try:
         load_weights(model, {**weights, **fresh}, path)
     except DataError as error:
-        hint = "; leave what differs out with --ignore-layers REGEX, or take the file's settings"
+        settings = (
+            "or take the file's settings"
+            if "config" in checkpoint
+            else "or name its sizes by flags, as it has no config"
+        )
+        hint = f"; leave what differs out with --ignore-layers REGEX, {settings}"
         raise DataError(f"{error}{config_difference(checkpoint.get('config'), model)}{hint}") from None
-    return "; ".join([f"{path}: {_count(weights)} as a warm start at epoch 0", *_notes(left_out, model, phrase)])
+    phrases = [phrase, spec.assumed(start.stored, checkpoint.get("config", {}))]
+    return "; ".join([f"{path}: {_count(weights)} as a warm start at epoch 0", *_notes(left_out, model, phrases)])
 
 
 def _count(weights: dict[str, Any]) -> str:
     return f"{sum(value.numel() for value in weights.values()):,} weights"
 
 
-def _notes(left_out: set[str], model: nn.Module, phrase: str) -> list[str]:
+def _notes(left_out: set[str], model: nn.Module, phrases: Sequence[str]) -> list[str]:
     fresh = [name for name in model.state_dict() if name in left_out]
-    return [*([f"{len(fresh)} tensors start anew"] if fresh else []), *([phrase] if phrase else [])]
+    return [*([f"{len(fresh)} tensors start anew"] if fresh else []), *filter(None, phrases)]
 
 
 def adopt_settings(
@@ -67,7 +73,7 @@ def adopt_settings(
     if not source.is_file():
         return settings  # the warm start itself names the file that is missing
     checkpoint = load_checkpoint(source)
-    stored, config = checkpoint.get("data", {}), checkpoint.get("config", {})
+    stored, config = data_of(checkpoint), checkpoint.get("config", {})
     text_and_audio = {*spec.stored_options, *(field.name for field in fields(AudioConfig))}
     for name in text_and_audio & set(stored) & set(settings) - set(given):
         settings[name] = stored[name]
@@ -77,7 +83,7 @@ def adopt_settings(
     for name, action in actions.items():
         if name in spec.stored_options:  # the model's transfer fits the weights to another text
             continue
-        value = _stored_value(name, config, spec)
+        value = _stored_value(name, config, spec, action.default)
         if value is ABSENT or name in derived or name in text_and_audio - set(given):
             continue
         if name not in given:
@@ -97,13 +103,15 @@ def _source(options: TrainOptions, spec: ModelSpec) -> Path:
     return own or start
 
 
-def _stored_value(name: str, config: Mapping[str, Any], spec: ModelSpec) -> Any:
-    """Return the config's value of an option, or ABSENT."""
+def _stored_value(name: str, config: Mapping[str, Any], spec: ModelSpec, default: Any) -> Any:
+    """Return the config's value of an option, by default that of its flag, or ABSENT without a config or for another option."""
     marker = object()
     path = next(_paths(spec.config_from_options({name: marker}), marker), None)
-    value: Any = ABSENT if path is None else config
-    for key in path or ():
-        value = value.get(key, ABSENT) if isinstance(value, Mapping) else ABSENT
+    if path is None or not config:
+        return ABSENT
+    value: Any = config
+    for key in path:
+        value = value.get(key, default) if isinstance(value, Mapping) else default
     return value
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from common import precision
+from common.checkpoint.files import best_path
 from common.errors import DataError
 from common.run import distributed
 from common.run.distributed import Dist
@@ -223,7 +224,29 @@ def train_epoch(
     ending = _train_batches(state, loader, log, stop, timer)
     for model in (state.model, state.eval_weights):
         sharding.share_buffers(model)
+    if ending is Ending.EPOCH:
+        _check_steps(state)
     return ending
+
+
+def _check_steps(state: TrainState) -> None:
+    """Raise DataError after an epoch whose steps were all skipped: the next one would begin with the same weights."""
+    totals = state.progress.totals
+    if totals.dropped and totals.dropped + totals.skipped >= totals.iterations:
+        steps = "its only step was" if totals.iterations == 1 else f"all of its {totals.iterations} steps were"
+        raise DataError(
+            f"training stopped: epoch {state.progress.epoch} changed no weight, since {steps} skipped "
+            f"(--max-skipped {state.setup.options.skipping.max_skipped}); look at the clips named above, or {way_back(state)}"
+        )
+
+
+def way_back(state: TrainState) -> str:
+    """Return advice for a run that has diverged."""
+    best, saved = state.progress.best, state.progress.saved
+    again = f"go on after epoch {saved[-1]} with --resume-from-last" if saved else "begin again"
+    path = best_path(state.setup.options.run.output, state.setup.spec.name)
+    other = f", or start from the best weights so far with --warm-start {path}" if best.epoch >= 0 else ""
+    return f"lower --learning-rate or --grad-clip-thresh and {again}{other}"
 
 
 def _train_batches(

@@ -26,7 +26,7 @@ from common.checkpoint.files import (
     save_checkpoint,
     save_copy,
 )
-from common.checkpoint.weights import current_layout, load_weights
+from common.checkpoint.weights import current_layout, data_of, load_weights
 from common.errors import DataError, UsageError, printable
 from common.run import distributed
 from common.run.distributed import Dist
@@ -79,7 +79,7 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
         return path
     gpu_states = [gpu for _, gpu in rng if gpu is not None]
     checkpoint["random_rng_states_all"] = torch.stack([cpu for cpu, _ in rng])
-    checkpoint["cuda_rng_state_all"] = torch.stack(gpu_states) if gpu_states else None
+    checkpoint["cuda_rng_state_all"] = gpu_states  # a list, empty on a CPU
     _check_finite(checkpoint, path)
     save_checkpoint(path, checkpoint, last_link(output, name))
     if keep:
@@ -143,7 +143,7 @@ def find(options: TrainOptions, dist: Dist) -> Start:
     path = distributed.broadcast(found.path, dist)
     if path is None or dist.is_main:
         return found
-    return Start(path, load_checkpoint(path))
+    return Start(path, load_checkpoint(path, resuming=True))
 
 
 def _newest(options: TrainOptions) -> Start:
@@ -156,11 +156,11 @@ def _newest(options: TrainOptions) -> Start:
     elif launch := distributed.launch_id():
         for path in find_all(output, model_name):
             with suppress(DataError):  # incomplete: the launch's first attempt ended while it wrote the file
-                checkpoint = load_checkpoint(path)
+                checkpoint = load_checkpoint(path, resuming=True)
                 if checkpoint.get("launch") == launch:
                     return Start(path, checkpoint)
                 break
-    return Start(named, load_checkpoint(named)) if named else Start(None, {})
+    return Start(named, load_checkpoint(named, resuming=True)) if named else Start(None, {})
 
 
 def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
@@ -168,7 +168,7 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
     faults: list[str] = []
     for path in find_all(folder, model_name):
         try:
-            checkpoint = load_checkpoint(path)
+            checkpoint = load_checkpoint(path, resuming=True)
         except DataError as error:
             faults.append(str(error))
             continue
@@ -182,7 +182,7 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
 
 def check_data_options(checkpoint: dict[str, Any], path: Path, settings: Options) -> None:
     """Raise UsageError if a resumed run has other text or audio options than its checkpoint."""
-    stored = checkpoint.get("data", {})
+    stored = data_of(checkpoint)
     other = [name for name, value in stored.items() if name in settings and settings[name] != value]
     if other and checkpoint.get("optimizer") is not None:
         raise UsageError(
@@ -284,7 +284,12 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
 
 def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
     """List the model settings that differ, as a hint at which flags to change."""
-    current = config_of(model)
-    known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
-    pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]
+    config: Any = model.config
+    current, defaults = asdict(config), asdict(type(config)())
+    known = {**defaults, **stored} if stored else {}  # files leave some keys out
+    pairs = [
+        f"{key}: {value} in the file, {current[key]} now"
+        for key, value in known.items()
+        if key in current and current[key] != value
+    ]
     return f"; settings that differ: {'; '.join(pairs)}" if pairs else ""

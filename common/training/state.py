@@ -120,6 +120,7 @@ class TrainState:
     progress: Progress = field(default_factory=Progress)
     threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
     rates: list[float] = field(default_factory=list)  # items a second of each iteration of this process
+    bad_validations: int = 0  # in a row, whose loss is not finite
     fault: DataError | None = None  # a clip of this process or of another cannot be read: the run saves and ends
 
     @property

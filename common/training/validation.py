@@ -18,7 +18,7 @@ from common.run import distributed
 from common.run.nvlog import Log
 from common.spec import Batch
 from common.training import sharding
-from common.training.loop import any_process, fault_elsewhere, to_device
+from common.training.loop import any_process, fault_elsewhere, to_device, way_back
 from common.training.sampler import sampler_of
 from common.training.state import Best, Progress, TrainState
 
@@ -118,6 +118,22 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
         log.figure(f"validation/{name}", figure, state.progress.iteration)
     for name, sound in preview.sounds.items():
         log.audio(f"validation/{name}", sound, state.progress.iteration, stft.config.sampling_rate)
+
+
+def check_loss(state: TrainState, loss: float, last: bool, log: Log) -> float:
+    """Return a validation's loss, and log one that is not finite. Raises DataError for the second in a row, or for a run's last.
+
+    A single one may be an outlier of mixed precision; the weights of a diverged run are not worth a checkpoint.
+    """
+    state.bad_validations = 0 if math.isfinite(loss) else state.bad_validations + 1
+    if not state.bad_validations:
+        return loss
+    found = f"the validation loss is {loss} after epoch {state.progress.epoch}"
+    if not last and state.bad_validations == 1:
+        log.say(f"{found}; no checkpoint is due with it, and a second such validation in a row ends the run")
+        return loss
+    before = ", as it was before" if state.bad_validations > 1 else ", the last one"
+    raise DataError(f"training stopped: {found}{before}, and its weights are not saved; {way_back(state)}")
 
 
 def update_best(progress: Progress, value: float, loss: float = math.inf, slack: float = math.inf) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
-from common.checkpoint.weights import restore_model
+from common.checkpoint.weights import data_of, restore_model
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
 from common.spec import ModelSpec
@@ -53,7 +53,7 @@ def check_audio(starts: Starts) -> None:
 
 def audio_of(path: Path) -> dict[str, Any]:
     """Return the audio settings that a checkpoint stores."""
-    data = load_checkpoint(path).get("data", {})
+    data = data_of(load_checkpoint(path))
     return {field.name: data[field.name] for field in fields(AudioConfig) if field.name in data}
 
 

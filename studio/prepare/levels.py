@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.audio.silence import FRAME
+from common.audio.silence import FRAME, frame_powers
 from common.errors import DataError
 from studio.prepare.sources import open_sound
 
@@ -76,12 +76,13 @@ def measure_levels(path: Path) -> Levels:
         size, rest, powers, samples = frame_size(sound.rate), np.zeros(0), [], 0
         for block in sound.blocks:
             samples += len(block)
-            rest = np.concatenate([rest, np.square(block.mean(axis=1, dtype=np.float64))])
+            rest = np.concatenate([rest, block.mean(axis=1, dtype=np.float64)])
             whole = len(rest) // size * size
-            powers.append(rest[:whole].reshape(-1, size).mean(axis=1).astype(np.float32))
+            if whole:
+                powers.append(frame_powers(rest[:whole], size))
             rest = rest[whole:]
         if len(rest):
-            powers.append(np.array([rest.mean()], np.float32))
+            powers.append(frame_powers(rest, size))
     if not samples:
         raise DataError(f"{path}: no samples in it")
     missing = max(0, sound.stated - samples)
@@ -152,11 +153,8 @@ def find_silence(audio: np.ndarray, rate: int) -> np.ndarray:
         audio: a clip as written, (N,) in [-1, 1], N at least 1.
         rate: in Hz.
     """
-    starts = np.arange(0, len(audio), frame_size(rate))
-    lengths = np.diff(starts, append=len(audio))
-    exact = audio.astype(np.float64)
-    means, powers = (np.add.reduceat(values, starts) / lengths for values in (exact, np.square(exact)))
-    silent = np.repeat(powers - np.square(means) < STEP**2, lengths)
+    size = frame_size(rate)
+    silent = np.repeat(frame_powers(audio, size) < STEP**2, size)[: len(audio)]
     edges = np.flatnonzero(np.diff(silent, prepend=False, append=False))
     for start, end in edges.reshape(-1, 2):
         silent[start:end] = end - start >= round(SHORTEST * rate)
@@ -172,7 +170,7 @@ def fill_silence(audio: np.ndarray, silent: np.ndarray) -> np.ndarray:
         audio: a clip, (N,) in [-1, 1].
         silent: (N,), of find_silence.
     """
-    power = float(np.mean(np.square(audio[~silent], dtype=np.float64))) if not silent.all() else 0.0
+    power = float(np.var(audio[~silent], dtype=np.float64)) if not silent.all() else 0.0
     level = max(math.sqrt(power) * 10 ** (-BELOW_SPEECH / 20), LOWEST_NOISE)
     seed = list(hashlib.sha256(audio.tobytes()).digest())
     filled = audio.copy()

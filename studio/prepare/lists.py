@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.data.filelist import BadRows, Utterance
+from common.data.filelist import Utterance
+from common.data.mels import unusable_rows
 from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError
@@ -97,18 +98,9 @@ def training_problems(project: Project, rows: Sequence[ClipRow], options: Option
         options: text_cleaners, symbols and sampling_rate, as in training.
     """
     spec = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
-    problems: dict[str, str] = {}
-    remaining = list(rows)
-    for check in ("texts", "lengths"):
-        utterances = [Utterance(clip_path(project, row.clip), row.text) for row in remaining]
-        try:
-            dataset = spec.make_dataset(options | {"dataset_path": str(project.root)}, utterances)
-            if check == "lengths":
-                spec.check_clips(dataset)
-        except BadRows as error:
-            problems |= {remaining[index].clip: problem for index, problem in error.problems.items()}
-        remaining = [row for row in remaining if row.clip not in problems]
-    return problems
+    utterances = [Utterance(clip_path(project, row.clip), row.text) for row in rows]
+    found = unusable_rows(spec, options | {"dataset_path": str(project.root)}, utterances)
+    return {rows[index].clip: problem for index, problem in found.items()}
 
 
 class AlphabetChoice(NamedTuple):

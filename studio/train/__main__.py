@@ -135,7 +135,7 @@ def place_of(folder: Path, name: str) -> RunPlace:
     if path is None:
         return RunPlace(0, 0)
     try:
-        checkpoint = load_checkpoint(path)
+        checkpoint = load_checkpoint(path, resuming=True)
     except DataError:
         return RunPlace(0, 0)
     epochs = int(checkpoint["epoch"]) + bool(checkpoint.get("epoch_complete", True))

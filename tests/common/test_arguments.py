@@ -80,6 +80,21 @@ def test_defaults_that_depend_on_amp(model: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("--mask-padding True", (True, False, True)),  # published with type=bool
+        ("--mask-padding=true --amp True", (True, True, True)),
+        ("--mask-padding False --amp False --cudnn-enabled False", (False, False, False)),
+        ("--no-mask-padding True --cudnn-enabled", (False, False, True)),
+    ],
+)
+def test_switches_take_a_value_too(words: str, values: tuple[bool, ...], capsys) -> None:
+    args = parse(*words.split())
+    assert (args.mask_padding, args.amp, args.cudnn_enabled) == values
+    assert "unrecognized arguments: maybe" in refusal(capsys, "--amp", "maybe")
+
+
+@pytest.mark.parametrize(
     "words", [["-m", "WaveGlow"], ["-mWaveGlow"], ["--model-name=WaveGlow"], ["--seed", "1", "-m", "WaveGlow"]]
 )
 def test_ways_to_name_the_model(words: list[str]) -> None:

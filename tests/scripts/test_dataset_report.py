@@ -151,12 +151,14 @@ def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     assert tail.startswith(f"7 of 19 rows are unusable (paths are relative to --dataset-path, now {corpus})")
 
 
-def test_texts_that_training_refuses_are_unusable(corpus: Path) -> None:
-    append(corpus, *(f"c1.wav|{text}" for text in ("—", "{HH AA9}", "Two }", "½")))
+def test_rows_that_training_refuses_are_unusable(corpus: Path) -> None:
+    write(corpus / "short.wav", 50 / RATE)
+    texts = ("—", "{HH AA9}", "Two }", "½", "x" * 200)
+    append(corpus, *(f"c1.wav|{text}" for text in texts), "short.wav|One.")
     result = report(corpus)
     assert result.code == 1
     lines = result.err.splitlines()[1:-1]
-    assert [line.split(": ")[0] for line in lines] == [f"{corpus / 'list.txt'}:{n}" for n in range(13, 17)]
+    assert [line.split(": ")[0] for line in lines] == [f"{corpus / 'list.txt'}:{n}" for n in range(13, 19)]
     refused = run("train.py", "-m", "Tacotron2", "-o", corpus / "run", "-d", corpus, *["--epochs", "1", "-bs", "2", "--cpu"],
                   "--training-files", corpus / "list.txt", "--validation-files", corpus / "list.txt")  # fmt: skip
     assert refused.code == 1 and all(line in refused.err for line in lines)

@@ -17,6 +17,7 @@ import soundfile
 from common.data.filelist import read_filelist
 from common.errors import DataError, UsageError
 from common.training.arguments import parse_training_arguments
+from data_functions import get_dataset
 from models import REGISTRY
 from scripts import prepare_recordings
 from tests.recipe import MODELS, ROOT, run, succeed
@@ -132,6 +133,35 @@ def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, v
         == "6 rows cannot be used; fix or remove them; --resample converts other sampling rates, and stereo to mono"
     )
     assert files(tmp_path) == before
+
+
+def test_rows_that_training_refuses_are_refused_before(tmp_path: Path, voice: Path, capsys) -> None:
+    texts = {
+        "one": "An open {brace",
+        "two": "☺—",
+        "three": "Fine.",
+        "four": "A hundred words. " * 100,
+        "five": "Fine.",
+    }
+    soundfile.write(voice / "wavs" / "five.wav", tone(50 / RATE), RATE)
+    (voice / "metadata.csv").write_text("".join(f"{name}|{text}\n" for name, text in texts.items()))
+    (tmp_path / "list.txt").write_text("".join(f"voice/wavs/{name}.wav|{text}\n" for name, text in texts.items()))
+    errors = []
+    with pytest.raises(DataError) as error:
+        prepare(tmp_path, "--dataset", "voice", ".")
+    errors.append([line.partition(": ")[2] for line in str(error.value).splitlines()[:-1]])
+    with pytest.raises(DataError) as error:
+        get_dataset("Tacotron2", {"dataset_path": str(tmp_path)}, tmp_path / "list.txt")
+    errors.append([line.partition(": ")[2] for line in str(error.value).splitlines()])
+    assert errors[0] == errors[1] and len(errors[0]) == 4
+    words = ("{", "nothing to speak", "symbols for 0.50 s", "50 samples, expected at least 513")
+    assert all(word in line for word, line in zip(words, errors[0], strict=True))
+    # what is left out anyway may be short, and flags of training reach its command
+    rows = [f"{name}|{texts[name] if name == 'five' else 'Fine.'}\n" for name in texts]
+    (voice / "metadata.csv").write_text("".join(rows))
+    words = ["--min-duration", "0.1", "--text-cleaners", "basic_cleaners"]
+    prepare(tmp_path, "--dataset", "voice", "--name", "mine", *words)
+    assert "--text-cleaners basic_cleaners" in shlex.join(printed_commands(capsys.readouterr().out)[1])
 
 
 def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, capsys) -> None:
@@ -267,7 +297,7 @@ def project(tmp_path: Path) -> Path:
     """Copy the parts of the project that the scripts need, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("common", "benchmarks", "studio"):
+    for name in ("common", "benchmarks", "studio", "models.py", "tacotron2", "waveglow", "pulse_noise"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "filelists").mkdir()
     return folder

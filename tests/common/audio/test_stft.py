@@ -238,20 +238,28 @@ def frames(*decibels: float) -> np.ndarray:
 )
 def test_bounds_are_those_of_frames_above_the_threshold(decibels, first: int, last: int, level: float) -> None:
     assert (FRAME, DEPTH) == (0.01, 40.0)
-    assert sound_bounds(frames(*(level + each for each in decibels)), RATE) == (first * SIZE, last * SIZE)
+    samples, time = frames(*(level + each for each in decibels)), np.arange(len(decibels) * SIZE)
+    for offset in (
+        0,
+        0.005,
+        -0.1,
+        0.1 * (time // SIZE),
+        1e-6 * time,
+    ):  # none, constant, of another value later, drifting
+        assert sound_bounds(samples + offset, RATE) == (first * SIZE, last * SIZE)
 
 
-def test_a_last_frame_that_is_shorter_counts_by_its_own_level_and_zeros_have_no_sound() -> None:
+def test_a_last_frame_that_is_shorter_counts_by_its_own_level() -> None:
     samples = np.concatenate([frames(0, -50), frames(-39)[:7]])
     assert sound_bounds(samples, RATE) == (0, 2 * SIZE + 7)
-    assert sound_bounds(np.array([0.5], np.float32), RATE) == (0, 1)
-    assert sound_bounds(np.zeros(500, np.float32), RATE) == (0, 0)
 
 
-def test_a_clip_is_silent_if_16_bits_hold_zeros_alone() -> None:
+@pytest.mark.parametrize("offset", [0.0, 0.005, -1.0])
+def test_a_clip_is_silent_if_16_bits_hold_one_value_alone(offset: float) -> None:
     for amplitude, expected in ((0.0, True), (0.49 / 32768, True), (0.51 / 32768, False)):
-        samples = np.array([0.0, -amplitude], np.float32)
-        assert is_silent(samples) == (not np.rint(samples * 32768).any()) == expected
+        samples = np.array([amplitude, -amplitude])
+        assert is_silent(samples + offset) == (not np.rint(samples * 32768).any()) == expected
+    assert sound_bounds(np.full(500, offset, np.float32), RATE) == (0, 0)
     assert is_silent(np.zeros(0, np.float32))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 import train
 from common.checkpoint import __main__ as command
-from common.checkpoint.fields import KINDS
+from common.checkpoint.fields import DESCRIBING, KINDS
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
 from common.run.distributed import Dist
@@ -63,7 +64,13 @@ def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, name: str) -> None
         if (name, kind) in FINE:
             load_checkpoint(path)
             continue
-        for read in (load_checkpoint, command.inspect):
+        if name not in DESCRIBING:  # of no importance to those who speak or begin anew
+            assert set(load_checkpoint(path)) == {"state_dict"}
+        for read in (
+            partial(load_checkpoint, resuming=True),
+            command.inspect,
+            *([load_checkpoint] * (name in DESCRIBING)),
+        ):
             with pytest.raises(DataError) as error:
                 read(path)
             assert str(error.value).startswith(f"{path}: malformed: {name}: ")
@@ -98,7 +105,7 @@ def test_wrong_values_inside_an_entry(tmp_path: Path, valid: dict, name: str, va
     args, spec = parse_training_arguments([*flags("WaveGlow", tmp_path), "--ema-decay", "0.9"], REGISTRY, "")
     state, _ = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))
     with pytest.raises(DataError, match=message) as error:
-        snapshot.restore(state, load_checkpoint(path), path)
+        snapshot.restore(state, load_checkpoint(path, resuming=True), path)
     assert str(error.value).startswith(f"{path}: ")
 
 
@@ -138,7 +145,7 @@ def test_a_list_that_is_inside_others_many_times_is_refused_at_once(
 def test_an_unfinished_epoch_needs_its_counts(tmp_path: Path, valid: dict[str, Any]) -> None:
     content = {key: value for key, value in valid.items() if key not in ("iteration", "epoch_totals")}
     with pytest.raises(DataError, match=r"malformed: iteration: missing, .*; epoch_totals: missing, though the epoch"):
-        load_checkpoint(write(tmp_path, content | {"epoch_complete": False}))
+        load_checkpoint(write(tmp_path, content | {"epoch_complete": False}), resuming=True)
 
 
 def test_empty_entries_count_as_missing(tmp_path: Path, valid: dict[str, Any]) -> None:

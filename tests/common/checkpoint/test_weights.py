@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,18 @@ import pytest
 import torch
 from torch import nn
 
+import train
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import clean_state_dict, load_weights
 from common.errors import DataError
-from models import load_model
-from tests.recipe import train_tiny_model
+from common.run.distributed import Dist
+from common.training import snapshot
+from common.training.arguments import parse_training_arguments
+from common.training.optimization import Pace
+from models import RECIPE, REGISTRY, load_model
+from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, default_options, load
+from tacotron2.text import BUILT_IN
+from tests.recipe import flags, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +81,76 @@ def test_a_config_that_is_no_such_model_is_refused_at_once(tmp_path: Path, model
     with pytest.raises(DataError) as error:
         load_model(model, path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "resumed"),
+    [
+        ({"optimizer": {}}, "weights only, no optimizer"),
+        ({"optimizer": None, "scaler": None, "random_rng_states_all": None}, "weights only, no optimizer"),
+        ({"optimizer": "gone", "epoch": "last"}, "malformed: epoch: 'last', .*; optimizer: 'gone'"),
+        ({"epoch_complete": False, "epoch_totals": {}}, "epoch_totals: missing, though the epoch is not complete"),
+        ({"optimizer": {"state": {}, "param_groups": []}}, "its optimizer does not belong to this model"),
+    ],
+)
+def test_a_file_is_judged_by_what_is_read_from_it(tmp_path: Path, change: dict[str, Any], resumed: str) -> None:
+    """People strip what only resuming needs."""
+    path, whole = tmp_path / "c.pt", load_checkpoint(train_tiny_model("WaveGlow"))
+    torch.save(whole | change, path)
+    options, spec = parse_training_arguments([*flags("WaveGlow", tmp_path), "--warm-start", str(path)], REGISTRY, "")
+    state, note = train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))
+    assert "as a warm start at epoch 0" in note
+    for model in (load_model("WaveGlow", path), state.model):
+        assert all(torch.equal(weight, whole["state_dict"][name]) for name, weight in model.state_dict().items())
+    try:
+        said = snapshot.restore(state, load_checkpoint(path, resuming=True), path)
+    except DataError as error:
+        said = str(error)
+    assert re.search(resumed, said)
+
+
+@pytest.mark.parametrize("model", RECIPE)
+def test_a_layout_without_data_takes_its_mels_from_the_config(tmp_path: Path, model: str) -> None:
+    whole = load_checkpoint(train_tiny_model(model))
+    torch.save({key: whole[key] for key in ("epoch", "config", "state_dict")}, tmp_path / "c.pt")
+    loaded = load(Checkpoint(REGISTRY[model], tmp_path / "c.pt"), SynthesisConfig(), torch.device("cpu"))
+    assert loaded.options["n_mel_channels"] == 10
+    words = ["-m", model, "--warm-start", str(tmp_path / "c.pt")]
+    assert parse_training_arguments(words, REGISTRY, "")[0].model["n_mel_channels"] == 10
+
+
+def test_more_symbols_than_an_alphabet_are_a_note(tmp_path: Path) -> None:
+    whole, path = load_checkpoint(train_tiny_model("Tacotron2")), tmp_path / "c.pt"
+    rows = torch.cat([whole["state_dict"]["embedding.weight"], torch.ones(12, 16)])
+    weights = whole["state_dict"] | {"embedding.weight": rows}
+    torch.save({"config": whole["config"] | {"n_symbols": 160}, "state_dict": weights}, path)
+    note = "160 symbols without an alphabet in the file: the first 148 are taken for the built-in ones"
+    assert note in Synthesizer.from_checkpoints(path).description
+    (tmp_path / "symbols.txt").write_text("_\n \na\nb\nä\n")
+    options, spec = parse_training_arguments(
+        ["-m", "Tacotron2", "--warm-start", str(path), "--symbols-file", str(tmp_path / "symbols.txt")], REGISTRY, ""
+    )
+    state, said = train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))
+    assert note in said and state.model.embedding.weight.shape == (5, 16)
+    assert torch.equal(state.model.embedding.weight[2], rows[BUILT_IN.symbols.index("a")])
+
+
+@pytest.mark.parametrize("model", RECIPE)
+def test_a_file_without_a_config_has_the_sizes_of_the_flags(tmp_path: Path, model: str) -> None:
+    torch.save(load_checkpoint(train_tiny_model(model))["state_dict"], tmp_path / "c.pt")
+    checkpoint, sizes = Checkpoint(REGISTRY[model], tmp_path / "c.pt"), parse_sizes(model, tmp_path)
+    loaded = load(checkpoint, SynthesisConfig(options=sizes), torch.device("cpu"))
+    assert loaded.model.config.n_mel_channels == 10
+    with pytest.raises(
+        DataError, match=r"of another shape .* the file has no config, so the flags of the model have to name its"
+    ):
+        load(checkpoint, SynthesisConfig(), torch.device("cpu"))
+
+
+def parse_sizes(model: str, folder: Path) -> dict[str, Any]:
+    """The flags of the tiny model, as inference takes them."""
+    options = parse_training_arguments(flags(model, folder), REGISTRY, "")[0].model
+    return {name: options[name] for name in default_options() if name in options}
 
 
 def test_weights_of_other_numbers_are_named(tmp_path: Path) -> None:

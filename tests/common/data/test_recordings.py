@@ -50,6 +50,33 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_a
     }
 
 
+TEXTS = ("In 1455, they say.", "Dr. Smith came home.", "Well, 27 of them left.", "Yes.")
+
+
+@pytest.mark.parametrize(
+    ("third", "refused"),
+    [
+        (["coqui"] * 4, 4),
+        (["anna", "bert", "anna", "bert"], 4),
+        (["en", "en", "de", "fr"], 4),  # the last two are far shorter than their texts
+        (["3.42", "2.8", "4", "0.7"], 4),
+        (["neutral", "happy", "sad", ""], 3),
+        (["In fourteen fifty-five, they say.", "doctor Smith came home.", "Well, twenty-seven of them left.", "neutral"], 0),
+        (["In fourteen fifty-five, they say.", "coqui", "coqui", "Yes."], 2),
+        (["", "", "", ""], 0),
+    ],
+)  # fmt: skip
+def test_a_third_column_that_is_no_text_is_refused(tmp_path: Path, third: list[str], refused: int) -> None:
+    for name in "abcd":
+        save(tmp_path / "wavs" / f"{name}.wav", tone(0.1, RATE))
+    rows = zip("abcd", TEXTS, third, strict=True)
+    (tmp_path / "metadata.csv").write_text("".join(f"{name}|{text}|{other}\n" for name, text, other in rows))
+    found = recordings.read_layout(tmp_path)
+    assert len(found.problems) == refused
+    assert all("in the third column, expected the normalised text of" in line for line in found.problems.values())
+    assert ("third column of" in found.source) == any(third)
+
+
 def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
     """A.wav beside A.flac would share a copy and a mel; an id with its ending chooses one of them."""
     for name in ("a.wav", "a.flac", "b.ogg", "b.wav"):

@@ -11,10 +11,12 @@ from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
 from common.training.loop import Ending, log_epoch, train_epoch, train_step
 from common.training.optimization import Pace, moving_average
-from common.training.state import TrainState, accelerate_training
+from common.training.state import Best, EpochTotals, TrainState, accelerate_training
+from common.training.validation import check_loss
 from models import REGISTRY
 from tests.common.training.points import Errors, Notes, PointsDataset, change, loader, make_state
 from tests.test_train import differences
+from train import update_best_checkpoint
 
 
 def test_one_step_is_adam_on_the_summed_terms() -> None:
@@ -256,3 +258,56 @@ def test_an_exploded_loss_is_skipped_and_a_loss_scaler_forgets_a_skipped_step() 
     assert train_step(state, [batch]).dropped
     assert state.scaler.get_scale() == 2.0  # lower, as after an overflow
     assert math.isfinite(train_step(state, [PointsDataset(4).collate([1, 3])]).grad_norm)
+
+
+@pytest.mark.parametrize(
+    ("clips", "message"), [(2, "its only step was skipped"), (6, "all of its 3 steps were skipped")]
+)
+def test_an_epoch_without_a_step_ends_the_run(clips: int, message: str) -> None:
+    state, data = make_state(), loader(clips, 2)
+    change(state, max_skipped=5, max_loss=0.0)
+    with pytest.raises(
+        DataError, match=rf"epoch 0 changed no weight, since {message} \(--max-skipped 5\); .* begin again$"
+    ):
+        train_epoch(state, data, Notes(), StopRequest())
+    state.progress.saved, state.progress.best = [3], Best(0.5, 2)
+    advice = r"go on after epoch 3 with --resume-from-last, or start from the best weights so far with --warm-start \S+_best\.pt$"
+    with pytest.raises(DataError, match=advice):
+        train_epoch(state, data, Notes(), StopRequest())
+    change(state, max_loss=None)
+    state.progress.totals = EpochTotals()
+    assert train_epoch(state, data, Notes(), StopRequest()) is Ending.EPOCH
+
+
+@pytest.mark.parametrize(
+    ("losses", "last", "ends"),
+    [
+        ([math.nan, 1.0, math.inf, -1.0], False, False),
+        ([1.0, math.nan, math.nan], False, True),
+        ([math.inf, math.nan], False, True),
+        ([1.0, math.nan], True, True),
+    ],
+)
+def test_validations_that_are_not_finite_end_the_run(losses: list[float], last: bool, ends: bool) -> None:
+    state, notes = make_state(), Notes()
+    for state.progress.epoch, loss in enumerate(losses[:-1]):
+        check_loss(state, loss, False, notes)
+    assert len(notes.said) == sum(not math.isfinite(loss) for loss in losses[:-1])
+    if not ends:
+        assert check_loss(state, losses[-1], last, notes) == losses[-1]
+        return
+    with pytest.raises(
+        DataError, match=rf"the validation loss is nan after epoch {len(losses) - 2}|its weights are not saved"
+    ):
+        check_loss(state, losses[-1], last, notes)
+
+
+def test_patience_without_a_number_has_no_best_weights() -> None:
+    state = make_state(best_by="wer", early_stop_patience=2, bench_class="perf-train")
+    notes = Notes()
+    assert update_best_checkpoint(state, {"wer": math.nan, "loss": 1.0}, notes)
+    assert notes.said == ["--best-by wer: no number after epoch 0, so its weights cannot be the best"]
+    with pytest.raises(
+        DataError, match="--early-stop-patience 2: no validation wer was a number, so there are no best weights"
+    ):
+        update_best_checkpoint(state, {"wer": math.nan, "loss": 1.0}, notes)
