@@ -435,9 +435,8 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
         if free:
             with torch.device("meta"):
                 spec.build(**free)  # so that an error in these values is blamed on the flags, not on the file
-        settings = (
-            free if "config" in contents else spec.config_from_options(options | data)
-        )  # absent in the oldest files
+        # the oldest files have no config
+        settings = free if "config" in contents else spec.config_from_options(options | data)
         model = restore_model(spec, contents, path, settings).to(device).eval()
         loaded = LoadedModel(spec, model, options | own | data, path, spec.assumed(data, config_of(model)))
         return stages.prepare_model(loaded, Request(config.half, config.int8), config.plain)

@@ -107,7 +107,9 @@ def inspect(path: Path) -> Contents:
         optimizer_states=states,
         scaler=_scaler(checkpoint),
         random_states={
-            key: _processes(value) for key, value in _random_states(checkpoint) if value is not None and len(value)
+            key: _processes(value)
+            for key, value in _random_states(checkpoint)
+            if value is not None and _processes(value)
         },
         other_keys=_others(checkpoint),
         tensors=[_weight(name, value) for name, value in weights.items()],
@@ -314,7 +316,7 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
 def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
     """Yield notes on what readers of the published layout will miss in a file."""
     absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
-    empty = [key for key, value in _random_states(published) if value is None or not len(value)]
+    empty = [key for key, value in _random_states(published) if value is None or not _processes(value)]
     if absent:
         yield f"without {', '.join(absent)}" + ("; training from it is a warm start" if "optimizer" in absent else "")
     if empty:
