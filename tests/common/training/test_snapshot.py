@@ -229,11 +229,16 @@ def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
     before = sorted(path.name for path in tmp_path.glob("checkpoint_*"))
     words[words.index("--epochs") + 1] = 2
     result = run("train.py", *words, "--resume-from-last", "-lr", "1e38")
-    path = tmp_path / "checkpoint_Tacotron2_1.pt"
     assert result.code == 1
-    assert result.err.startswith(f"error: {path}: not written, since the weights are NaN or infinite after step ")
+    assert result.err.startswith(
+        "error: training stopped: the validation loss is nan after epoch 1, the last one, and its"
+    )
     assert sorted(path.name for path in tmp_path.glob("checkpoint_*")) == before
     assert run("train.py", *words, "--resume-from-last").code == 0
+    state = make(tmp_path / "broken")
+    torch.nn.init.constant_(next(state.model.parameters()), torch.nan)  # where no validation precedes a save
+    with pytest.raises(DataError, match=r"not written, since the weights are NaN or infinite after step 0"):
+        snapshot.save(state)
 
 
 # A state through a checkpoint and back.
