@@ -43,7 +43,7 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_a
     assert problems == {
         1: "'a', expected id|text or id|text|normalised text",
         2: "'|x', expected id|text or id|text|normalised text",
-        3: f"no {tmp_path}/wavs/e{{.wav,.flac,.ogg}}",
+        3: f"no {tmp_path}/wavs/e{{.wav,.flac,.ogg,.opus,.mp3}}",
         4: "no text; a clip named a is in row 1, too",
         5: "'', expected id|text or id|text|normalised text",
         6: "'a|1|2|3', expected id|text or id|text|normalised text",
