@@ -152,6 +152,7 @@ class VocoderInference:
     """Mels to sound: audio (B, N) in [-1, 1] from mels (B, M, T) without padding."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
+    has_noise: bool = True  # False: sigma and the denoiser have no effect
     # model, mels, sigma, random numbers by item (None: PyTorch's generator) -> audio
     vocode: Callable[[Any, Tensor, float, Draws | None], Tensor] = field(default=_vocode)
     # model, mels (1, M, T), sigma, a function over a part and the sound around it, random numbers as above -> the audio of

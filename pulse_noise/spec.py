@@ -111,6 +111,6 @@ SPEC = ModelSpec(
     takes_minutes=True,
     training_packages=("pyworld",),
     inference=VocoderInference(
-        denoiser=lambda model, audio: lambda sound, strength: sound, vocode=vocode, stream=stream
+        denoiser=lambda model, audio: lambda sound, strength: sound, has_noise=False, vocode=vocode, stream=stream
     ),
 )

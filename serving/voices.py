@@ -11,6 +11,7 @@ from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
 from common.inference.stages import acoustic_stages
 from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
+from common.spec import VocoderInference
 from models import REGISTRY
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
@@ -83,6 +84,12 @@ class Voices:
         own = [*files.vocoders, GRIFFIN_LIM]
         first = self._default_vocoder if self._default_vocoder in own else files.default_vocoder
         return sorted(own, key=lambda vocoder: vocoder != first)
+
+    def has_noise(self, name: str, vocoder: str | None) -> bool:
+        """True if a voice's vocoder has noise and hum of its own, so that sigma and the denoiser have an effect."""
+        checkpoint = self._files[self.resolve(name)].vocoders.get(vocoder or "")
+        stages = checkpoint.spec.inference if checkpoint else None
+        return isinstance(stages, VocoderInference) and stages.has_noise
 
     def sampling_rate(self, name: str) -> int:
         """Return the rate of a loaded voice in Hz. Raises RequestError for an unknown voice."""

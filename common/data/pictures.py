@@ -32,7 +32,7 @@ DPI, WIDTH = 120, 9.0  # dots an inch, inches
 NARROW = 6.0  # inches; narrower pictures are for phones, which have more dots
 INK, PAPER = "#d4d4d8", "#27272a"  # of dark pictures, as Gradio's theme has them
 MAX_LOSSES = 2000  # most points of a curve
-MAX_SYMBOL_TICKS = 80  # more would be too small to read
+MAX_SYMBOL_TICKS, SYMBOL_ROW = 80, 0.15  # most symbols along an axis, each in a row of so many inches
 MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # most words below a spectrogram; above the second number they stand upright
 
 
@@ -100,16 +100,15 @@ def plot_alignment(
     weights = _mask_outside(alignment).T
     count = weights.shape[0]
     spelled = symbols is not None and count == len(symbols) <= MAX_SYMBOL_TICKS
-    figure = _new_figure(width, min(max(4.0, 0.13 * count), 10.0) if spelled else 5.0)
+    figure = _new_figure(width, max(4.0, SYMBOL_ROW * count) if spelled else 5.0)
     axes = figure.add_subplot()
     image = _draw(axes, weights, "viridis", 1.0, (0.0, float(weights.max()) if weights.count() else 1.0))
     axes.set_title(title, parse_math=False)  # a phrase may contain $
     axes.set_xlabel("decoder step")
     axes.set_ylabel("input symbol")
     if spelled and symbols is not None:
-        size = 9.0 if count <= 45 else 7.0
         ticks = np.arange(count) + 0.3  # of the letters' baseline; centred individually, commas would float
-        axes.set_yticks(ticks, [_spell(symbol) for symbol in symbols], fontsize=size, va="baseline")
+        axes.set_yticks(ticks, [_spell(symbol) for symbol in symbols], fontsize=9.0, va="baseline")
         axes.tick_params(axis="y", length=0)
     figure.colorbar(image, ax=axes, label="attention weight", pad=0.01, aspect=40)
     return figure

@@ -14,14 +14,16 @@ from common.errors import UsageError
 
 # Of each page's gr.Blocks.
 OPTIONS: dict[str, Any] = {"analytics_enabled": False, "fill_width": True}
+SHOWN = 10.0  # seconds that an error stays
 
 
-def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: str = "") -> Any:
+def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, script: str = "") -> Any:
     """Mount a page at the end of a FastAPI app, which keeps its own routes, and return Gradio's app.
 
-    The page loads nothing from other hosts. `css` adds to the rules of all pages. `app.state.end_pages` lists functions that
-    close the connections of open pages.
+    The page loads nothing from other hosts. `css` adds to the rules of all pages, `script` to their JavaScript.
+    `app.state.end_pages` lists functions that close the connections of open pages.
     """
+    scripts = Path(__file__).with_name("page.js").read_text(encoding="utf-8") + script
     page.has_launched = True  # else Gradio accepts any file of this machine as input, not just uploads
     page.queue(default_concurrency_limit=None)
     gr.mount_gradio_app(
@@ -29,7 +31,7 @@ def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: 
         page,
         path="/",
         theme=make_theme(),
-        head=head,
+        head=f"<script>{scripts}</script>",
         css_paths=[Path(__file__).with_name("style.css"), css],
         footer_links=[],
         show_error=False,  # of faults; the messages of gr.Error are shown all the same
@@ -59,9 +61,10 @@ def make_theme() -> gr.themes.Base:
     )
 
 
-def make_field(name: str, label: str, placeholder: str) -> gr.Textbox:
+def make_field(name: str, label: str, placeholder: str, visible: bool = True) -> gr.Textbox:
     """Make a field for a number that may stay empty. (An empty gr.Number shows 0.)"""
-    return gr.Textbox(label=label, placeholder=placeholder, max_lines=1, min_width=180, elem_id=name)
+    options: dict[str, Any] = {"max_lines": 1, "min_width": 180, "visible": visible, "elem_id": name}
+    return gr.Textbox(label=label, placeholder=placeholder, **options)
 
 
 def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expected: str) -> Any:
@@ -75,6 +78,26 @@ def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expect
     if value != value:
         raise UsageError(f"{name}: {text!r}, expected {expected}, or nothing")
     return value
+
+
+def make_text(name: str, text: str, label: str, most: int) -> gr.Textbox:
+    """Make the field for a text to speak, with its length below; a reload of the page keeps the text."""
+    field = gr.Textbox(text, label=label, lines=3, max_lines=12, elem_id=name, elem_classes="spoken-text")
+    hint = f'<div class="hint"><span>Ctrl+Enter speaks</span><span id="{name}-counter"></span></div>'
+    gr.HTML(hint, elem_classes="plain")
+    quiet: dict[str, Any] = {"api_visibility": "private"}
+    field.change(None, field, None, js=f"(text) => pageText.changed('{name}', text, {most})", **quiet)
+    page: Any = gr.context.Context.root_block
+    page.load(None, field, field, js=f"(text) => pageText.restore('{name}', text, {most})", **quiet)
+    return field
+
+
+def make_look() -> gr.Textbox:
+    """Make the input that tells how pictures should look; SEND_LOOK fills it, as the last of an event's inputs."""
+    return gr.Textbox(visible="hidden")
+
+
+SEND_LOOK = "(...values) => [...values.slice(0, -1), pageLook()]"
 
 
 def make_audio(label: str, name: str) -> gr.Audio:
@@ -102,5 +125,5 @@ def make_picture(name: str, text: str) -> gr.Image:
 
 
 def make_error(message: str) -> gr.Error:
-    """Make the message that the page shows for a user's mistake: it stays until closed, and the log gets no traceback."""
-    return gr.Error(message, duration=None, print_exception=False)
+    """Make the message that the page shows for a user's mistake, for a while; the log gets no traceback."""
+    return gr.Error(message, duration=SHOWN, print_exception=False)

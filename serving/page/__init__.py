@@ -29,7 +29,7 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     relay = Relay()
     add_route(app, relay)
     page = layout.make_page(engine, relay, config.conversation)
-    player = f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>"
+    player = (FOLDER / "player.js").read_text(encoding="utf-8")
     add_refusals(mount_page(app, page, FOLDER / "style.css", LARGEST_UPLOAD, player))
     return app
 

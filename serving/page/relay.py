@@ -1,39 +1,48 @@
-"""Audio on its way from the page's events to the player in the browser, which reads /page/audio/TOKEN."""
+"""Speech on its way from the page's events to the player in the browser, which reads /page/audio/TOKEN."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
 from serving.limits import Pace, pace_of
 
-UNREAD = 30.0  # seconds that finished audio waits for its player
+UNREAD = 30.0  # seconds that finished speech waits for its player
+
+Line = Mapping[str, Any]  # of JSON; serving/page/player.js has its keys
 
 
 class Channel:
-    """16-bit samples at a rate in Hz, on their way to one reader."""
+    """Lines on their way to one reader."""
 
-    def __init__(self, token: str, rate: int) -> None:
-        self.token, self.rate = token, rate
+    def __init__(self, token: str) -> None:
+        self.token = token
         self.left = False  # True once the reader has gone before the end
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Line, float] | None] = asyncio.Queue()
 
-    def put(self, samples: bytes | None) -> None:
-        """Pass samples on; None ends them."""
-        self._queue.put_nowait(samples)
+    def put(self, line: Line, seconds: float = 0.0) -> None:
+        """Pass a line on, with the seconds of its audio."""
+        self._queue.put_nowait((line, seconds))
+
+    def end(self) -> None:
+        """Let the reader come to an end."""
+        self._queue.put_nowait(None)
 
     async def read(self, pace: Pace) -> AsyncGenerator[bytes, None]:
-        """Yield the samples until they end, and count them."""
+        """Yield the lines until they end, and count their audio."""
         is_complete = False
         pace.begin()
         try:
-            while (samples := await self._queue.get()) is not None:
-                pace.add(len(samples) / 2 / self.rate)  # bytes to samples to seconds
-                yield samples
+            while (item := await self._queue.get()) is not None:
+                line, seconds = item
+                pace.add(seconds)
+                yield json.dumps(line).encode() + b"\n"
             is_complete = True
         finally:
             self.left = not is_complete
@@ -45,15 +54,15 @@ class Relay:
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
 
-    def open(self, rate: int) -> Channel:
-        """Open a channel for samples at `rate` Hz, with a token that nobody can guess."""
-        channel = Channel(secrets.token_urlsafe(16), rate)
+    def open(self) -> Channel:
+        """Open a channel with a token that nobody can guess."""
+        channel = Channel(secrets.token_urlsafe(16))
         self._channels[channel.token] = channel
         return channel
 
     def close(self, channel: Channel) -> None:
         """End a channel. From a coroutine."""
-        channel.put(None)
+        channel.end()
         asyncio.get_running_loop().call_later(UNREAD, self._channels.pop, channel.token, None)
 
     def take(self, token: str) -> Channel | None:
@@ -69,7 +78,6 @@ def add_route(app: FastAPI, relay: Relay) -> None:
         channel = relay.take(token)
         if channel is None:
             raise HTTPException(404, "this audio has already been played, or never existed")
-        headers = {"X-Sampling-Rate": str(channel.rate), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(
-            channel.read(pace_of(request.scope)), media_type="application/octet-stream", headers=headers
-        )
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        lines = channel.read(pace_of(request.scope))
+        return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)

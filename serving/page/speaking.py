@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
-import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from common.audio.audio_processing import read_audio
 from common.errors import DataError, UsageError
-from common.inference.pictures import draw_speech
+from common.inference.pictures import Look, draw_speech
+from common.inference.words import Word
 from common.spec import SENTENCE_PAUSE
-from common.web.page import make_error, parse_number
+from common.web.page import parse_number
 from serving.answers import Turn
 from serving.config import ConversationConfig
 from serving.conversation import Conversation
@@ -27,13 +28,25 @@ from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import NOTHING, RequestError
 from serving.page.relay import Channel, Relay
+from serving.responses import word_times
 from serving.stream import SpeechRequest, SpeechStream, Visit
+from serving.voices import EMBEDDED_NAME
 
-COMPUTING, STOPPED = "Computing …", "Stopped."  # shown instead of a result
-# The API's names and the page's.
-NAMES = {"input: text:": "text:", "input:": "text:", "denoising_strength:": "denoiser strength:"}
-NO_RECORDING = "There is no question yet: record one with the microphone or choose a sound file."
+NO_RECORDING = "There is no question yet. Please record one with the microphone, or choose a sound file."
 FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server, which a visitor cannot set
+MISFIT = re.compile(r"([a-z_ ]+): (.+), expected (.+)", re.DOTALL)  # a field's name, value and range
+LABELS = {"denoising_strength": "Denoiser strength"}  # of the page, by the API's names
+# Errors of requests in a visitor's words, by their codes.
+MESSAGES = {
+    "empty_text": "Please type a text first.",
+    "overloaded": "Many people are listening just now. Please try again in a moment.",
+    "timeout": "This took too long. Please try again, perhaps with a shorter text.",
+    "no_audio": "The voice stayed silent. Please add words or a full stop.",
+    "voice_not_found": "This voice is no longer there. Please reload the page.",
+    "vocoder_not_found": "This voice has no such vocoder. Please reload the page.",
+    "out_of_memory": "This text is too long for this machine. Please try a shorter one.",
+    "internal": "Something went wrong on the server. Please try again.",
+}
 
 
 class Settings(NamedTuple):
@@ -60,56 +73,72 @@ class Settings(NamedTuple):
 
 
 class PanelValues(NamedTuple):
-    """Values for a panel's outputs: the player's token, a message, the finished audio, and two pictures."""
+    """Values for a panel's outputs: the player's token, the fold with the pictures, and two of these."""
 
     token: Any
-    message: str
-    audio: Any
+    details: Any
     mel: Any
     alignment: Any
 
 
-@dataclass
 class Recording:
-    """The audio of one or more requests as bytes of 16-bit samples; `channel` leads to the player, if any."""
+    """Speech on its way to the player: one or more streams of one rate, in seconds of what is heard."""
 
-    rate: int
-    channel: Channel | None
-    samples: bytearray = field(default_factory=bytearray)
+    def __init__(self, channel: Channel, voice: str, rate: int, speed: float = 1.0) -> None:
+        self.channel, self.rate, self.speed = channel, rate, speed
+        self.seconds = 0.0
+        self._samples, self._file = Encoder("pcm", rate, speed, rate), Encoder("mp3", rate, speed, rate)
+        self._encoded = bytearray()
+        channel.put({"about": {"rate": rate, "voice": voice}})
 
-    def add(self, samples: bytes) -> None:
-        """Keep samples and pass them to the player."""
-        self.samples += samples
-        if self.channel:
-            self.channel.put(samples)
+    def write(self, text: str) -> None:
+        """Show a text that is spoken next."""
+        self.channel.put({"text": text})
 
-    @property
-    def token(self) -> str:
-        """The player's token, or "" if nothing plays."""
-        return self.channel.token if self.channel else ""
+    def add(self, audio: Tensor, words: Sequence[Word] = (), start: float = 0.0) -> None:
+        """Pass audio (n,) on, and words of a text that began at `start` seconds."""
+        self._encoded += self._file.encode(audio)
+        self._put(self._samples.encode(audio), word_times(words, self.speed, start))
 
-    @property
-    def is_left(self) -> bool:
-        """True once the player has been stopped, or its page closed."""
-        return self.channel is not None and self.channel.left
+    async def pass_on(self, stream: SpeechStream) -> None:
+        """Pass the audio of a stream on while it is computed, until the listener leaves. Raises RequestError."""
+        start = self.seconds
+        try:
+            async for audio in stream:
+                self.add(audio, stream.new_words(), start)
+                if self.channel.left:
+                    return
+        finally:
+            stream.cancel()  # no effect after the end
 
-    def value(self) -> tuple[int, npt.NDArray[np.int16]]:
-        """Return rate and samples, as gr.Audio takes them."""
-        return self.rate, np.frombuffer(bytes(self.samples), "<i2")
+    def finish(self, describe: Callable[[float], str]) -> None:
+        """Pass the last samples, the whole as mp3, and a message about so many seconds of speech."""
+        self._put(self._samples.finish(), [])
+        self._encoded += self._file.finish()
+        self.channel.put({"mp3": base64.b64encode(self._encoded).decode(), "message": describe(self.seconds)})
+
+    def _put(self, samples: bytes, times: list[dict[str, str | float]]) -> None:
+        seconds = len(samples) / 2 / self.rate  # bytes to samples to seconds
+        self.seconds += seconds
+        if samples or times:
+            self.channel.put({"audio": base64.b64encode(samples).decode(), "timestamps": times}, seconds)
 
 
-def error_of(error: Exception) -> gr.Error:
-    """Return the page's form of a user's mistake: just the message, with the page's names."""
-    return make_error(visitor_message(str(error)))
-
-
-def visitor_message(message: str) -> str:
-    """Adapt a message of the API to the page: without the server's flags, and with the page's names of fields."""
-    message = FLAG.sub("", message)
-    for name, label in NAMES.items():
-        if message.startswith(name):
-            return message.replace(name, label, 1)
-    return message
+def visitor_message(error: Exception) -> str:
+    """Return an error in a visitor's words: without flags of the server, and with the page's names of fields."""
+    code = getattr(error, "code", None)
+    if code in MESSAGES:
+        return MESSAGES[code]
+    message = FLAG.sub("", str(error)).removeprefix("input: ")
+    if code == "text_too_long":
+        length, most = (f"{int(number):,}" for number in re.findall(r"\d+", message)[:2])
+        return f"This text has {length} characters, and {most} are allowed. Please shorten it."
+    if code == "invalid_text":
+        return f"This text cannot be read: {message.removeprefix('text: ')}"
+    if found := MISFIT.fullmatch(message):
+        name, value, expected = found.groups()
+        return f"{LABELS.get(name, name.capitalize())}: {value} does not fit. Please enter {expected}."
+    return f"{message[:1].upper()}{message[1:]}."
 
 
 class Speaker:
@@ -119,59 +148,46 @@ class Speaker:
         self.engine, self.relay = engine, relay
         self.drawing = asyncio.Lock()  # one picture at a time: matplotlib shares its caches
 
-    async def speak(self, text: str, *values: Any, plays: bool = True) -> AsyncIterator[PanelValues]:
-        """Yield a token for the player, then the outcome. `values` are those of Settings. Raises gr.Error."""
-        settings = Settings(*values)
-        hidden = gr.update(value=None, visible=False)
-        try:
-            with self.engine.visit() as visit:  # until the browser has the outcome
+    async def speak(self, text: str, *values: Any, look: str = "") -> AsyncIterator[PanelValues]:
+        """Yield a token for the player, which reads the speech or an error, then the pictures. `values` are those of Settings."""
+        keep = gr.skip()
+        with self.channel() as channel:
+            yield PanelValues(channel.token, keep, keep, keep)
+            settings = Settings(*values)
+            with self.engine.visit() as visit:  # until the browser has the pictures
                 stream = self.engine.submit(settings.request(text), visit)
-                recording = self.start(stream.sampling_rate, plays)
-                yield PanelValues(recording.token, COMPUTING, None, hidden, hidden)
-                try:
-                    await self.pass_on(stream, settings.speed, recording)
-                finally:
-                    self.finish(recording)
-                if recording.is_left:
-                    yield PanelValues(gr.skip(), STOPPED, None, hidden, hidden)
+                recording = Recording(channel, voice_label(stream.voice), stream.sampling_rate, settings.speed or 1.0)
+                recording.write(text)
+                await recording.pass_on(stream)
+                if channel.left:
                     return
+                recording.finish(partial(describe, stream))
+                channel.end()
                 async with self.drawing:
-                    drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.symbols)
-                pictures = (gr.update(value=picture, visible=True) for picture in drawn)
-                yield PanelValues(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
-        except (RequestError, UsageError) as error:
-            raise error_of(error) from None
+                    drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.symbols, Look.of(look))
+                yield PanelValues(keep, gr.update(visible=True), *(gr.update(value=one, visible=True) for one in drawn))
 
-    def start(self, rate: int, plays: bool = True) -> Recording:
-        """Begin a recording at `rate` Hz; `plays`: pass it to the player."""
-        return Recording(rate, self.relay.open(rate) if plays else None)
-
-    def finish(self, recording: Recording) -> None:
-        """End a recording for the player."""
-        if recording.channel:
-            self.relay.close(recording.channel)
-
-    async def pass_on(self, stream: SpeechStream, speed: float | None, recording: Recording) -> None:
-        """Pass the audio of a stream on while it is computed, until the listener leaves. Raises RequestError."""
-        encoder = Encoder("pcm", stream.sampling_rate, speed or 1.0)
+    @contextlib.contextmanager
+    def channel(self) -> Iterator[Channel]:
+        """Open a channel to the player, which also shows a visitor's mistakes and the server's refusals."""
+        channel = self.relay.open()
         try:
-            async for audio in stream:
-                recording.add(encoder.encode(audio))
-                if recording.is_left:
-                    return
-            recording.add(encoder.finish())
+            yield channel
+        except (DataError, RequestError, UsageError) as error:
+            channel.put({"error": visitor_message(error)})
         finally:
-            stream.cancel()  # no effect after the end
+            self.relay.close(channel)
 
 
-def message_of(stream: SpeechStream, recording: Recording) -> str:
-    """Describe the speech of a stream in one line."""
-    seconds = len(recording.samples) / 2 / recording.rate  # bytes to samples to seconds
-    warning = (
-        ""
-        if stream.speech.finished
-        else " The decoder reached its limit of frames, so the end of the text may be missing."
-    )
+def voice_label(name: str) -> str:
+    """Return the name of a voice for people."""
+    return "Embedded voice" if name == EMBEDDED_NAME else name
+
+
+def describe(stream: SpeechStream, seconds: float) -> str:
+    """Describe so many seconds of speech in one line."""
+    is_whole = stream.speech.finished
+    warning = "" if is_whole else " The voice reached its limit, so the end of the text may be missing."
     first = f"first sound after {stream.first:.2f} s, " if stream.first is not None else ""
     return f"{seconds:.2f} s of speech, {first}seed {stream.seed}.{warning}"
 
@@ -181,8 +197,6 @@ class Talk(NamedTuple):
 
     token: Any  # the player's
     question: Any
-    answer: Any
-    audio: Any
     history: Any  # messages, as gr.Chatbot takes them
     turns: Any  # list[Turn] of this visitor
 
@@ -198,47 +212,41 @@ class Talker:
     async def answer(
         self, recording: str | None, turns: list[Turn], voice: str | None, vocoder: str | None, seed: str | None
     ) -> AsyncIterator[Talk]:
-        """Yield the question, then the answer and a token for the player, finally the audio. Raises gr.Error."""
+        """Yield a token for the player, which reads the spoken answer or an error, then the question, finally the conversation."""
         settings, keep = Settings(voice, vocoder, seed, None, None, None), gr.skip()
-        try:
+        turns = list(turns)
+        with self.speaker.channel() as channel:
+            yield Talk(channel.token, keep, keep, keep)
             with self.speaker.engine.visit() as visit:  # until the browser has the whole answer
                 question = await self.transcribe(recording)
-                yield Talk(keep, question or "(no words)", "", None, keep, keep)
-                async with contextlib.aclosing(self.speak(question, list(turns), settings, visit)) as talks:
-                    async for talk in talks:
-                        yield talk
-        except (DataError, RequestError, UsageError) as error:
-            raise error_of(error) from None
+                yield Talk(keep, question or "(no words)", keep, keep)
+                await self.speak(question, turns, settings, visit, channel)
+                yield Talk(keep, keep, messages_of(turns), turns)
 
-    async def speak(
-        self, question: str, turns: list[Turn], settings: Settings, visit: Visit
-    ) -> AsyncGenerator[Talk, None]:
-        """Yield the answer to a question and a token for the player, finally the audio. Raises DataError, RequestError."""
+    async def speak(self, question: str, turns: list[Turn], settings: Settings, visit: Visit, channel: Channel) -> None:
+        """Speak the answer to a question, which becomes the last of the turns. Raises DataError, RequestError."""
         assert self.conversation is not None
-        voices, keep = self.speaker.engine.voices, gr.skip()
-        ends = partial(voices.sentence_ends, voices.resolve(settings.voice))
-        sentences, speech = [], None
-        try:
-            async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
-                sentences.append(sentence)
-                stream = self.speaker.engine.submit(settings.request(sentence, number=len(sentences) - 1), visit)
-                settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
-                if speech is None:
-                    speech = self.speaker.start(stream.sampling_rate)
-                yield Talk(speech.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)
-                try:
-                    await self.speaker.pass_on(stream, None, speech)
-                except RequestError as error:
-                    if error.code != NOTHING:
-                        raise
-                    continue
-                if speech.is_left:
-                    break
-                speech.add(bytes(2 * round(SENTENCE_PAUSE * speech.rate)))
-        finally:
-            if speech:
-                self.speaker.finish(speech)
-        yield Talk(keep, keep, keep, speech.value() if speech else None, messages_of(turns), turns)
+        engine = self.speaker.engine
+        ends = partial(engine.voices.sentence_ends, engine.voices.resolve(settings.voice))
+        speech: Recording | None = None
+        number = 0
+        async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
+            stream = engine.submit(settings.request(sentence, number=number), visit)
+            settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
+            speech = speech or Recording(channel, voice_label(stream.voice), stream.sampling_rate)
+            speech.write(f" {sentence}" if number else sentence)
+            number += 1
+            try:
+                await speech.pass_on(stream)
+            except RequestError as error:
+                if error.code != NOTHING:
+                    raise
+                continue
+            if channel.left:
+                return
+            speech.add(torch.zeros(round(SENTENCE_PAUSE * speech.rate)))
+        if speech:
+            speech.finish(lambda seconds: f"{seconds:.2f} s of speech, seed {settings.seed}.")
 
     async def transcribe(self, recording: str | None) -> str:
         """Return the words in a sound file. Raises DataError that names the file without its folder, as the user does."""

@@ -21,7 +21,7 @@ from common.checkpoint.files import load_checkpoint
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
-from common.inference.pictures import Pictures, draw_speech
+from common.inference.pictures import LIGHT, Look, Pictures, draw_speech
 from common.inference.stages import Speech, join_pieces
 from studio.page.choices import EPOCH, OWN, Files, find_files
 from studio.project import Project
@@ -79,9 +79,9 @@ class Sample(NamedTuple):
         )
         return f"{self.name}: {seconds:.2f} s of speech, computed in {self.computing:.1f} s{loading}; seed {self.seed}.{limit}"
 
-    def draw(self) -> Pictures:
+    def draw(self, look: Look = LIGHT) -> Pictures:
         """Draw the mel with the words below, and the alignment."""
-        return draw_speech(self.speech, self.symbols)
+        return draw_speech(self.speech, self.symbols, look)
 
 
 class _LoadedVoice(NamedTuple):
@@ -107,9 +107,9 @@ class Speaker:
         """Wait for the thread and return the sample. Raises DataError and UsageError."""
         return self._thread.submit(self._speak, request).result()
 
-    def draw(self, sample: Sample) -> Pictures:
+    def draw(self, sample: Sample, look: Look = LIGHT) -> Pictures:
         """Draw a sample in the same thread."""
-        return self._thread.submit(sample.draw).result()
+        return self._thread.submit(sample.draw, look).result()
 
     def close(self) -> None:
         """End the thread after its current request."""

@@ -9,7 +9,8 @@ import gradio as gr
 
 from common.audio.audio_processing import to_pcm
 from common.inference.config import SynthesisConfig
-from common.web.page import make_audio, make_field, make_pictures, parse_number
+from common.inference.pictures import Look
+from common.web.page import SEND_LOOK, make_audio, make_field, make_look, make_pictures, make_text, parse_number
 from studio.page.choices import OWN, Option, choose_key, default_voices, list_vocoders, list_voices
 from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, errors_in_words
@@ -29,9 +30,8 @@ class SpeakOutputs(NamedTuple):
 
 def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     """Add the tab."""
-    info = f"At most {MOST_CHARACTERS} characters. Shift+Enter speaks, too."
-    text = gr.Textbox(TEXT, label="Text", info=info, lines=3, elem_id="speak-text")
-    button = gr.Button("Speak", variant="primary", elem_id="speak")
+    text = make_text("speak-text", TEXT, "Text", MOST_CHARACTERS)
+    button = gr.Button("Speak", variant="primary", elem_id="speak", elem_classes="speaks")
     with gr.Row():
         voice = gr.Dropdown([], label="Voice", min_width=280, elem_id="speak-voice")
         vocoder = gr.Dropdown([], label="Vocoder", min_width=280, elem_id="speak-vocoder")
@@ -44,7 +44,9 @@ def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
         )
     connect_choices(context, project, voice, vocoder)
     message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id="speak-message")
-    outputs = [message, make_audio("Audio", "speak-audio"), *make_pictures("speak")]
+    audio = make_audio("Audio", "speak-audio")
+    with gr.Accordion("Details", open=False):
+        outputs = [message, audio, *make_pictures("speak")]
 
     def speak(*values: Any) -> Iterator[SpeakOutputs]:
         yield from speak_text(context, *values)
@@ -52,8 +54,9 @@ def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     gr.on(
         [button.click, text.submit],
         speak,
-        [project, text, voice, vocoder, seed, sigma, strength],
+        [project, text, voice, vocoder, seed, sigma, strength, make_look()],
         outputs,
+        js=SEND_LOOK,
         api_visibility="private",
         show_progress_on=[message],
     )
@@ -100,6 +103,7 @@ def speak_text(
     seed: str | None,
     sigma: float | None,
     strength: str | None,
+    look: str = "",
 ) -> Iterator[SpeakOutputs]:
     """Yield a first message, then the speech. Raises gr.Error."""
     hidden = gr.update(value=None, visible=False)
@@ -116,7 +120,7 @@ def speak_text(
                 strength=parse_number(strength, "denoiser strength", float, "a number"),
             )
             sample = context.speaker.speak(request)
-            pictures = context.speaker.draw(sample)
+            pictures = context.speaker.draw(sample, Look.of(look))
     except gr.Error:
         yield SpeakOutputs("", None, hidden, hidden)
         raise

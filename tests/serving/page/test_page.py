@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import threading
@@ -20,12 +21,12 @@ from common.quality.words import normalise
 from synthesizer import EMBEDDED
 from tests.browser import (
     PHONE,
+    bytes_of,
+    choose_option,
     click,
     click_on,
-    close_errors,
     errors_on,
     fill,
-    finished_audio,
     hosts_of,
     open_page,
     open_tab,
@@ -101,10 +102,16 @@ def browser(tmp_path_factory, question):
 
 @pytest.fixture
 def page(browser, address):
-    """The page, freshly loaded at a phone's width."""
+    """The page, freshly loaded at a phone's width, with its own sample as text."""
+    browser.execute_script("try { sessionStorage.clear() } catch {}")  # the text of the test before
     open_page(browser, address)
-    wait(lambda: browser.find_elements("id", "speak"))
+    wait(lambda: message_of(browser, "text-counter"))
     return browser
+
+
+def message_of(page, name: str = "speech-message") -> str:
+    """The text of an element, "" if there is none yet."""
+    return page.execute_script("return document.getElementById(arguments[0])?.textContent ?? ''", name)
 
 
 def words_in(samples: np.ndarray, rate: int) -> str:
@@ -117,26 +124,61 @@ def player(page) -> dict:
 
 
 def wait_for_speech(page, name: str = "speech") -> str:
-    return wait(lambda: "s of speech" in (text := value_of(page, f"{name}-message")) and text)
+    return wait(lambda: "s of speech" in (text := message_of(page, f"{name}-message")) and text)
+
+
+def finished(page, name: str = "speech", kind: str = "wav") -> tuple[np.ndarray, int]:
+    """The samples and the rate of a finished speech, from the file that is offered as a download."""
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].find((link) => link.download.endsWith(arguments[1]))?.href"
+    )
+    address = wait(lambda: page.execute_script(script, f"#{name}-player .files a", kind))
+    return soundfile.read(io.BytesIO(bytes_of(page, address)), dtype="int16")
+
+
+def can_stop(page, name: str = "stop") -> bool:
+    return page.find_element("id", name).is_enabled()
 
 
 def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
     fill(page, "text", TEXT)
+    assert message_of(page, "text-counter") == "31 of 1,000 characters"
     click_settings(page)
     fill(page, "speech-seed", "5")
+    page.execute_script(WATCH)
+    assert not can_stop(page)
     click(page, "speak")
+    wait(lambda: can_stop(page))
     message = wait_for_speech(page)
-    samples, rate = finished_audio(page, "speech-audio")
+    samples, rate = finished(page)
     assert message.startswith(f"{len(samples) / rate:.2f} s of speech, first") and message.endswith("seed 5.")
     assert words_in(samples, rate) == normalise(TEXT) and samples.tobytes() == pcm(TEXT, 5)
+    encoded, rate_of_mp3 = finished(page, kind="mp3")
+    assert rate_of_mp3 == rate and len(encoded) == pytest.approx(len(samples), abs=4000)
     played = player(page)
     assert (played["samples"], played["rate"], played["finished"]) == (len(samples), rate, True)
+    wait(lambda: not can_stop(page))  # the sound has ended
+    assert page.execute_script("return window.spoken") == TEXT.split()
+    wait(lambda: page.find_element("id", "speech-details").is_displayed())
+    assert not page.execute_script("return document.querySelector('#speech-mel img')?.checkVisibility()")
+    click_on(page, "#speech-details button.label-wrap")
     for name in ("speech-mel", "speech-alignment"):
         wait_for_picture(page, name)
     assert width_of(page) <= PHONE["width"]
     assert hosts_of(page) == {address.split("/")[2]}
     assert outside_hosts == []
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+    page.refresh()
+    wait(lambda: message_of(page, "text-counter") == "31 of 1,000 characters")
+    assert value_of(page, "text") == TEXT  # a reload keeps it
+
+
+# The words in the order in which they are highlighted.
+WATCH = """window.spoken = [];
+  new MutationObserver(() => {
+    const word = document.querySelector(".spoken")?.textContent;
+    if (word && word !== window.spoken.at(-1)) window.spoken.push(word);
+  }).observe(document.body, { subtree: true, attributes: true, childList: true });"""
 
 
 def click_settings(page) -> None:
@@ -161,41 +203,50 @@ def test_the_keyboard_alone(page):
             break
     ActionChains(page).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).send_keys("A star.").perform()
     press(Keys.TAB)
-    assert focus() == "speak"
+    press(Keys.TAB)
+    assert focus() == "speak"  # after the voice
     press(Keys.ENTER)
     wait_for_speech(page)
     assert player(page)["samples"] > 0
-    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
-    first = value_of(page, "speech-message")
-    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
-    wait(lambda: value_of(page, "speech-message") not in (first, "") and wait_for_speech(page))
+    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.TAB, Keys.TAB).key_up(Keys.SHIFT).perform()
+    first = message_of(page)
+    ActionChains(page).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
+    wait(lambda: message_of(page) != first and wait_for_speech(page))
+    history = page.find_elements("css selector", "#speech-history li")
+    assert len(history) == 2 and all(entry.text.startswith("Play\nA star.") for entry in history)
+    click_on(page, "#speech-history button")
+    wait(lambda: page.execute_script("return document.querySelector('.sound').currentTime") and can_stop(page))
 
 
 def test_errors_are_words_and_the_page_works_on(page):
     click_settings(page)
     mistakes = [
-        ("text", " ", "text: empty, expected a text"),
-        ("text", "word " * 202, "text: 1010 characters, expected at most 1000"),
+        ("text", " ", "Please type a text first."),
+        ("text", "word " * 202, "This text has 1,010 characters, and 1,000 are allowed. Please shorten it."),
         ("text", "{XX}", "no ARPAbet symbol 'XX'"),
-        ("speech-seed", "many", "seed: 'many', expected a whole number, or nothing"),
-        ("speech-seed", "-1", "seed: -1, expected 0 to 4294967295"),
-        ("speech-strength", "loud", "denoiser strength: 'loud', expected a number, or nothing"),
+        ("speech-seed", "many", "Seed: 'many' does not fit. Please enter a whole number, or nothing."),
+        ("speech-seed", "-1", "Seed: -1 does not fit. Please enter 0 to 4294967295."),
+        ("speech-strength", "loud", "Denoiser strength: 'loud' does not fit. Please enter a number, or nothing."),
     ]
+    choose_option(page, "speech-vocoder", "waveglow")  # which has noise
     for field, value, message in mistakes:
+        wait(lambda field=field: page.find_elements("css selector", f"#{field} textarea, #{field} input"))
         before = value_of(page, field)
         fill(page, field, value)
         click(page, "speak")
-        (found,) = wait(lambda: errors_on(page))
-        assert message in found and "Traceback" not in found and "/" not in found and "--" not in found
-        close_errors(page)
+        found = wait(lambda message=message: message in (text := message_of(page)) and text)
+        assert "Traceback" not in found and "/" not in found and "--" not in found
         fill(page, field, before or "\b")
+        assert message_of(page) == "" and errors_on(page) == []  # it goes when somebody types
+    choose_option(page, "speech-vocoder", "griffin-lim")
+    wait(lambda: not page.find_elements("css selector", "#speech-strength input, #speech-sigma input"))
     click_on(page, ".gallery button, .gallery-item", "The quick brown fox")
     wait(lambda: value_of(page, "text").startswith("The quick brown fox"))
     fill(page, "speech-seed", "5")
     fill(page, "speech-speed", "2\t")
     click(page, "speak")
     wait_for_speech(page)
-    samples, _ = finished_audio(page, "speech-audio")
+    samples, _ = finished(page)
     assert len(samples) == pytest.approx(len(reference(value_of(page, "text"), 5)) / 2, rel=0.05)
 
 
@@ -207,8 +258,7 @@ def test_a_listener_who_leaves_ends_the_work(page, address, leave):
     before = cancelled_requests(address)
     if leave == "stop":
         click(page, "stop")
-        assert player(page)["message"] == ""
-        wait(lambda: value_of(page, "speech-message") == "Stopped.")
+        assert message_of(page) == "Stopped." and not can_stop(page)
     else:
         page.get("about:blank")
     wait(lambda: cancelled_requests(address) == before + 1)
@@ -224,9 +274,8 @@ def test_a_browser_that_starts_no_sound_is_named(page):
     """)
     fill(page, "text", "A star.")
     click(page, "speak")
-    wait_for_speech(page)
-    wait(lambda: player(page)["message"] == "This browser does not start its sound. The finished audio is below.")
-    samples, _ = finished_audio(page, "speech-audio")
+    wait(lambda: message_of(page) == "This browser does not start its sound. The finished audio is below.")
+    samples, _ = finished(page)
     assert player(page)["samples"] == len(samples) > 0
 
 
@@ -249,10 +298,10 @@ def test_two_voices_side_by_side(page):
     click(page, "compare")
     for name, seed, vocoder in (("first", 5, "griffin-lim"), ("second", 6, "waveglow")):
         assert f"seed {seed}" in wait_for_speech(page, name)
-        samples, _ = finished_audio(page, f"{name}-audio")
+        samples, _ = finished(page, name)
         assert samples.tobytes() == pcm(TEXT, seed, vocoder=vocoder)
         if name == "first":
-            assert player(page)["samples"] == len(samples)  # the second waits for its own button
+            assert player(page)["samples"] == len(samples)  # the second is not played
     assert width_of(page) <= PHONE["width"]
 
 
@@ -265,8 +314,8 @@ def choose_answers_seed(page) -> None:
 
 def answer_of(page) -> str:
     """Wait for a spoken answer; return its words."""
-    wait(lambda: value_of(page, "answer-text"))
-    samples, rate = finished_audio(page, "answer-audio")
+    wait_for_speech(page, "answer")
+    samples, rate = finished(page, "answer")
     assert player(page)["samples"] == len(samples)
     return words_in(samples, rate)
 
@@ -281,7 +330,7 @@ def test_a_conversation_from_a_file(page, question):
     skip_without_evaluators()
     wait_for_tab(page, "Conversation", "answer")
     click(page, "answer")
-    assert "There is no question yet: record one" in wait(lambda: errors_on(page))[0]
+    wait(lambda: message_of(page, "answer-message").startswith("There is no question yet. Please record one"))
     choose_answers_seed(page)
     upload(page, question)
     assert wait(lambda: page.execute_script(BUTTONS)) == ["Download", "Clear"]  # none sends it elsewhere

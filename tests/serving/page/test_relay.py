@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 
 import pytest
 
@@ -11,7 +12,7 @@ for package in ("fastapi", "httpx"):
     pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
 
 
-def test_samples_are_read_once_and_in_order(monkeypatch):
+def test_lines_are_read_once_and_in_order(monkeypatch):
     import httpx
     from fastapi import FastAPI
 
@@ -24,21 +25,20 @@ def test_samples_are_read_once_and_in_order(monkeypatch):
     async def run() -> None:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
-            channel = relay.open(22050)
-            channel.put(b"abc")
+            channel = relay.open()
+            channel.put({"text": "a"})
             reading = asyncio.create_task(client.get(f"/page/audio/{channel.token}"))
             await asyncio.sleep(0.01)
-            channel.put(b"d")  # while it is read
+            channel.put({"text": "ä"})  # while it is read
             relay.close(channel)
             answer = await reading
-            assert (answer.content, answer.headers["X-Sampling-Rate"]) == (b"abcd", "22050")
+            assert [json.loads(line) for line in answer.text.splitlines()] == [{"text": "a"}, {"text": "ä"}]
             assert not channel.left
-            assert answer.headers["content-type"] == "application/octet-stream"
+            assert answer.headers["content-type"] == "application/x-ndjson"
             assert answer.headers["cache-control"] == "no-store"
             assert answer.headers["x-accel-buffering"] == "no"  # a proxy would delay the first sound
             assert (await client.get(f"/page/audio/{channel.token}")).status_code == 404
-            unread = relay.open(22050)
-            unread.put(b"abc")
+            unread = relay.open()
             relay.close(unread)
             await asyncio.sleep(0.2)
             assert (await client.get(f"/page/audio/{unread.token}")).status_code == 404
@@ -51,7 +51,7 @@ def test_tokens_have_128_random_bits():
     from serving.page.relay import Relay
 
     relay = Relay()
-    tokens = {relay.open(22050).token for _ in range(100)}
+    tokens = {relay.open().token for _ in range(100)}
     assert len(tokens) == 100 and all(len(base64.urlsafe_b64decode(token + "==")) == 16 for token in tokens)
 
 
@@ -60,10 +60,10 @@ def test_a_reader_who_leaves_is_noted():
     from serving.page.relay import Relay
 
     async def run() -> None:
-        channel, pace = Relay().open(22050), Pace(60)
-        channel.put(bytes(2 * 22050))
+        channel, pace = Relay().open(), Pace(60)
+        channel.put({"audio": ""}, seconds=1.0)
         reading = channel.read(pace)
-        assert len(await anext(reading)) == 2 * 22050 and not channel.left
+        assert json.loads(await anext(reading)) == {"audio": ""} and not channel.left
         assert pace.has_audio and pace.lag == -2.0  # a second of audio, which a reader may take at half its speed
         await reading.aclose()
         assert channel.left
