@@ -138,7 +138,7 @@ def visitor_message(error: Exception) -> str:
     if found := MISFIT.fullmatch(message):
         name, value, expected = found.groups()
         return f"{LABELS.get(name, name.capitalize())}: {value} does not fit. Please enter {expected}."
-    return f"{message[:1].upper()}{message[1:]}."
+    return f"{message[:1].upper()}{message[1:].removesuffix('.')}."
 
 
 class Speaker:
