@@ -80,6 +80,7 @@ def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=5), device="cpu").speak(TEXT)
     np.testing.assert_array_equal(samples, to_pcm(expected.audio))
     assert message.startswith(f"{embedded_name()}: {len(samples) / rate:.2f} s of speech")
+    click_on(page, "button.label-wrap", "Details")
     for name in ("speak-mel", "speak-alignment"):
         wait_for_picture(page, name)
     assert width_of(page) <= PHONE["width"]
@@ -94,7 +95,7 @@ def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> N
     open_tab(page, "Speak")
     wait(lambda: value_of(page, "speak-voice") == "the finished voice")
     fill(page, "speak-text", "{XX}")
-    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+    ActionChains(page).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
     (error,) = wait(lambda: errors_on(page))
     assert "text: " in error and "no ARPAbet symbol 'XX'" in error
     assert not any(word in error for word in ("Traceback", "/", "item 1"))
