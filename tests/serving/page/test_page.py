@@ -184,7 +184,7 @@ WATCH = """window.spoken = [];
 
 def click_settings(page) -> None:
     """Open the settings of the first tab."""
-    click_on(page, "button", "Voice and settings")
+    click_on(page, "button.label-wrap", "Settings")
     wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speech-seed")))
 
 
