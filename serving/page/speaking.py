@@ -41,6 +41,7 @@ MESSAGES = {
     "empty_text": "Please type a text first.",
     "overloaded": "Many people are listening just now. Please try again in a moment.",
     "timeout": "This took too long. Please try again, perhaps with a shorter text.",
+    "nothing_to_say": "There are no words in this text. Please add some.",
     "no_audio": "The voice stayed silent. Please add words or a full stop.",
     "voice_not_found": "This voice is no longer there. Please reload the page.",
     "vocoder_not_found": "This voice has no such vocoder. Please reload the page.",
