@@ -152,7 +152,7 @@ def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
     message = wait_for_speech(page)
     samples, rate = finished(page)
     assert message.startswith(f"{len(samples) / rate:.2f} s of speech, first") and message.endswith("seed 5.")
-    assert words_in(samples, rate) == normalise(TEXT) and samples.tobytes() == pcm(TEXT, 5)
+    assert samples.tobytes() == pcm(TEXT, 5)
     encoded, rate_of_mp3 = finished(page, kind="mp3")
     assert rate_of_mp3 == rate and len(encoded) == pytest.approx(len(samples), abs=4000)
     played = player(page)
