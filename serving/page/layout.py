@@ -126,6 +126,7 @@ def connect(speaker: Speaker, button: gr.Button, stop: gr.Button, text: gr.Textb
         [text, *panel.settings, make_look()],
         panel.outputs,
         js=SEND_LOOK,
+        trigger_mode="multiple",  # else the button does nothing while the pictures of the speech before are drawn
         api_visibility="private",
         show_progress="hidden",
     )
