@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,10 +61,6 @@ def test_a_file_that_is_no_sound_is_named(tmp_path):
 def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
     """The engine begins to stop after the first sentence; its thread ends after the last one, and takes no further question."""
 
-    class Words:
-        def answer(self, *arguments: Any) -> Iterator[str]:
-            yield from answers
-
     async def transcribe(recording: str | None) -> str:
         return "What time is it?"
 
@@ -79,12 +75,11 @@ def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
 
         engine.submit = submit_and_stop  # type: ignore[method-assign]
         talker: Any = Talker(Speaker(engine, relay), None)
-        talker.conversation, talker.transcribe = Words(), transcribe
+        talker.conversation, talker.transcribe = SimpleNamespace(answer=lambda *given: iter(answers)), transcribe
         answer = talker.answer("question.wav", [], None, None, None)
         reading = asyncio.ensure_future(read(relay, (await anext(answer)).token))
-        assert (await anext(answer)).question == "What time is it?"
-        async for _ in answer:
-            pass
+        questions = [talk.question async for talk in answer]
+        assert questions[0] == "What time is it?"
         lines = await reading
         assert seeds == [None, *[3] * (len(answers) - 1)]  # the first sentence's seed for all: one tone
         refused = talker.answer("question.wav", [], None, None, "3")
@@ -98,11 +93,9 @@ def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
     samples = b"".join(base64.b64decode(line.get("audio", "")) for line in lines)
     assert samples == b"".join(sound + PAUSE for sound in sounds(answers))
     assert "".join(line.get("text", "") for line in lines) == " ".join(answers) and lines[0]["about"]["rate"] == 22050
-    times = [
-        (word["word"], word["start_time"], word["end_time"]) for line in lines for word in line.get("timestamps", [])
-    ]
-    assert [word for word, *_ in times] == " ".join(answers).split() and lines[-1]["mp3"]
-    edges = [time for _, *own in times for time in own]
+    words = [word for line in lines for word in line.get("timestamps", [])]
+    assert [word["word"] for word in words] == " ".join(answers).split() and lines[-1]["mp3"]
+    edges = [word[edge] for word in words for edge in ("start_time", "end_time")]
     assert edges == sorted(edges) and edges[-1] <= len(samples) / 2 / 22050
 
 
