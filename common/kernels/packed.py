@@ -28,7 +28,9 @@ def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = 
     weight = weight.detach()
     if float16 and weight.dtype == torch.float32 and reads_float16(weight.device):
         halves = private_ops.pack_float16_linear(weight, bias)
-        return lambda x: private_ops.float16_linear(x, halves)
+        if private_ops.float16_rows_agree():
+            return lambda x: private_ops.float16_linear(x, halves)
+        return lambda x: torch.cat([private_ops.float16_linear(row, halves) for row in x.split(1)])
     if _packs(weight):
         packed = private_ops.pack_linear(weight, rows)
         return lambda x: _packed_linear(x, packed, bias)

@@ -21,7 +21,6 @@ CONFIG = ServingConfig(max_characters=4)
     ("values", "param", "code"),
     [
         ({"text": "abcde"}, "input", "text_too_long"),
-        ({"text": "\n\t"}, "input", "empty_text"),
         ({"seed": 2**32}, "seed", "out_of_range"),
         ({"sigma": 10.1}, "sigma", "out_of_range"),
         ({"denoising_strength": float("nan")}, "denoising_strength", "out_of_range"),

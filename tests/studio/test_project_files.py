@@ -78,7 +78,7 @@ def test_clips_of_recordings_that_are_gone_are_removed(tmp_path: Path) -> None:
     for name in ("kept", "gone", "changed"):
         measures = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
         clips = [CutClip(f"{name}_{n}", 0.0, 1.0, "", False, "0", 0.0, measures) for n in (1, 2)]
-        recordings.append(CutRecording(f"{name}.wav", f"key-{name}", 3.0, 22050, 1, clips))
+        recordings.append(CutRecording(f"{name}.wav", f"key-{name}", 3.0, 22050, 1, 2.0, 0.0, clips))
         (project.state / f"key-{name}.json").write_text(json.dumps(recordings[-1]))
         for clip in clips:
             (project.clips / f"{clip.name}.wav").touch()

@@ -279,7 +279,7 @@ def test_items_that_run_to_their_own_limits_are_unfinished() -> None:
     model = tiny_model(max_decoder_steps=500)
     model.decoder = walking_decoder(max_decoder_steps=500)
     model.encoder.forward = lambda embedded, lengths, mask_padding: marked_inputs(*lengths.tolist())[0]  # type: ignore
-    options = {"attention_stop": 56, "max_frames_per_symbol": 2.0, "text_cleaners": ["english_cleaners"]}
+    options = {"attention_stop": 56, "max_frames_per_symbol": 2.0, "text_cleaners": ["basic_cleaners"]}
     loaded = prepare_model(LoadedModel(SPEC, model, options), Request(), plain=True)
     model.embedding = torch.nn.Embedding(148, 8).double()
     spoken, _ = mels_from_texts(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
