@@ -119,7 +119,7 @@ def test_filelists_can_be_trained_on(talk: tuple[Path, Project]) -> None:
     assert training_problems(project, rows, {"text_cleaners": ["english_cleaners"], "symbols": None}) == {}
     settings = json.loads(project.settings.read_text())
     assert (settings["text_cleaners"], settings["symbols_file"], settings["sampling_rate"]) == (
-        "english_cleaners",
+        ["english_cleaners"],
         None,
         22050,
     )
