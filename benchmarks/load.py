@@ -56,6 +56,7 @@ TEXTS = (
     "Thank you very much for your help.",
 )
 SEEDS = 4  # of each text
+RATE = 22050  # Hz, of the embedded voice, so that its samples come unchanged
 START = 300  # seconds within which a server is ready
 REST = 1.0  # seconds between two readings of memory
 NOTE = 300  # readings between two lines about a long row
@@ -142,7 +143,7 @@ def serve(options: LoadOptions, batching: bool) -> Iterator[tuple[str, psutil.Pr
     process = subprocess.Popen([sys.executable, "-m", "serving", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
+        line = next((line for line in process.stdout if '"port"' in line), "")
         if not line:
             raise DataError(f"python -m serving {shlex.join(flags)}: ends with exit code {process.wait()}")
         fields = json.loads(line)
@@ -207,7 +208,7 @@ async def measure(
 
 async def send(client: httpx.AsyncClient, job: SpeechJob) -> Answer:
     """Send one request and read its answer."""
-    body = {"input": job.text, "seed": job.seed, "response_format": "pcm"}
+    body = {"input": job.text, "seed": job.seed, "response_format": "pcm", "sample_rate": RATE}
     start = time.perf_counter()
     first, digest = 0.0, hashlib.sha256()
     try:

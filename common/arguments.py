@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from common.options import add_fields
 from common.parser import Parser
 
 LARGEST_SEED = 2**32 - 1
+TRUTH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
 DETERMINISTIC_HELP = (
     "bit-identical results for equal seeds on one machine with the same versions: on a GPU through slower algorithms that add in a "
     "fixed order, on a CPU through a fixed number of threads"
@@ -211,14 +216,58 @@ def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | No
         return f"no such flag, {flag}"
     if isinstance(parser._option_string_actions[flag], argparse._HelpAction):
         return f"{flag} shows the help and ends the run, expected a setting"
+    problem, rest = _try(parser, _arguments(parser, flag, value))
+    return problem or (f"{flag} takes no value, but true or false: {' '.join(rest)}" if rest else None)
+
+
+def _words_of(
+    parser: argparse.ArgumentParser, action: argparse.Action, flag: str, text: str
+) -> tuple[list[str], str | None]:
+    """Return the arguments that a variable's text stands for, and the parser's error, if any."""
+    if action.nargs == 0 and text.lower() not in TRUTH:
+        return [], f"expected {' or '.join(TRUTH)}"
+    if action.nargs == 0:
+        words = _arguments(parser, flag, TRUTH[text.lower()])
+    else:
+        values = re.split(r"[,\s]+", text) if isinstance(action, argparse._AppendAction) else [text]
+        words = [f"{flag}={value}" for value in values]
+    return words, _try(parser, words)[0]
+
+
+def _try(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[str | None, list[str]]:
+    """Return the parser's error for arguments, if any, and those that it does not know."""
     parser.exit_on_error = False
     try:
-        _, rest = parser.parse_known_args(_arguments(parser, flag, value))
+        return None, parser.parse_known_args(argv)[1]
     except argparse.ArgumentError as error:
-        return error.message
+        return error.message, []
     finally:
         parser.exit_on_error = True
-    return f"{flag} takes no value, but true or false: {' '.join(rest)}" if rest else None
+
+
+def environment_argv(
+    parser: argparse.ArgumentParser, prefix: str, environment: Mapping[str, str], given: Collection[str] = ()
+) -> list[str]:
+    """Convert variables such as PREFIX_PORT=8000 to command-line arguments, except for the options in `given`.
+
+    A flag without a value takes true or false, a repeated one its values with commas between them; an empty variable counts as
+    none. Raises UsageError that names each variable that the parser refuses.
+    """
+    argv: list[str] = []
+    problems = []
+    for action in parser._actions:
+        flag = next((name for name in action.option_strings if name.startswith("--")), "")
+        name = prefix + flag.removeprefix("--").replace("-", "_").upper()
+        text = environment.get(name, "")
+        # Kubernetes gives each pod NAME_PORT=tcp://… for a service of that name.
+        if not text.strip() or not flag or action.dest in (*given, "help") or text.startswith("tcp://"):
+            continue
+        words, problem = _words_of(parser, action, flag, text.strip())
+        problems += [f"{name}: {text!r}: {problem}"] if problem else []
+        argv += words
+    if problems:
+        raise UsageError("\n".join(problems))
+    return argv
 
 
 def given_options(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, Any]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 if __name__ == "__main__":
     from common.extras import require
     from common.threads import limit_spinning
+    from serving.logs import announce
 
     require("bash scripts/serve.sh --install-only", "av", "fastapi", "prometheus_client", "uvicorn")
+    announce(sys.argv[1:])
     limit_spinning()  # takes effect before PyTorch is imported
 
 import asyncio
 import logging
 import socket
-import sys
 from functools import partial
 from typing import Any
 
@@ -24,14 +27,12 @@ from serving.app import make_app
 from serving.arguments import parse_args
 from serving.config import ServingConfig
 from serving.engine import Engine
-from serving.gate import JsonFormatter
 from serving.limits import ACCEPTED_AT_ONCE, Connection, most_connections
+from serving.logs import set_up_logging
 from serving.voices import Voices
 
 LONGEST_HEADERS = 2**16  # bytes
 LAST_BYTES = 5  # seconds for sending audio computed within --grace
-
-INCOMPLETE = "returned without completing response"  # uvicorn's message; the request's own log line has the reason
 
 log = logging.getLogger("serving")
 
@@ -39,7 +40,7 @@ log = logging.getLogger("serving")
 def main(argv: list[str] | None = None) -> None:
     """Find the voices, start the server, and load the voices while it is running."""
     config = parse_args(sys.argv[1:] if argv is None else argv)
-    set_up_logging()
+    set_up_logging(config.log_format)
     device = precision.pick_device(cpu=config.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
@@ -73,7 +74,8 @@ class SpeechServer(Server):
             await self._start_wyoming(self.settings.wyoming_port)
         if sockets:
             host, port = sockets[0].getsockname()[:2]
-            log.info(f"listening on http://{host}:{port}", extra={"fields": {"host": host, "port": port}})
+            place = f"[{host}]" if ":" in host else host
+            log.info(f"listening on http://{place}:{port}", extra={"fields": {"host": host, "port": port}})
 
     async def _start_wyoming(self, port: int) -> None:
         from serving.wyoming import serve_wyoming  # here, because only this flag needs the package
@@ -114,16 +116,6 @@ def limits_of(config: ServingConfig) -> dict[str, Any]:
         # A client that plays in real time answers a ping only after the audio before it, perhaps minutes later.
         "ws_ping_timeout": None,
     }
-
-
-def set_up_logging() -> None:
-    """Log to stdout, one line of JSON per record."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    uvicorn_log = logging.getLogger("uvicorn.error")
-    uvicorn_log.setLevel(logging.WARNING)
-    uvicorn_log.addFilter(lambda record: INCOMPLETE not in record.getMessage())
 
 
 if __name__ == "__main__":

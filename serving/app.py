@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, FastAPI, Request, WebSocket
+from fastapi import APIRouter, FastAPI, Query, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute
@@ -33,10 +33,11 @@ from serving.responses import (
     error_line,
     error_response,
     event_chunks,
+    handle_http_error,
     handle_request_error,
     zip_chunks,
 )
-from serving.schemas import BatchBody, CaptionBody, ErrorBody, SpeechBody
+from serving.schemas import BatchBody, CaptionBody, ErrorBody, SpeechBody, SpeechQuery
 from serving.stream import SpeechRequest, SpeechStream, check
 from serving.websocket import speak_over_socket
 
@@ -45,7 +46,7 @@ DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 VERSION = "v1"  # of the interface, as in the paths
 OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
-EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note")
+EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note", "Content-Disposition", "Retry-After")
 
 # Without an entry 4XX, FastAPI would document status 422, which this server never sends.
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -87,15 +88,31 @@ def mount_page(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     return mounted
 
 
-@api.post("/v1/audio/speech", response_class=Response, responses={200: {"content": {"audio/*": {}}}})
+SPEECH: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {"audio/*": {}}}}}
+
+
+@api.post("/v1/audio/speech", **SPEECH)
 async def create_speech(body: SpeechBody, request: Request) -> Response:
-    """Speak a text; the answer is sent while the audio is being computed."""
+    """Speak a text; the answer is sent while the audio is being computed, unless the whole file is asked for."""
+    return answer_speech(body, request, "attachment")
+
+
+@api.get("/v1/audio/speech", **SPEECH)
+async def get_speech(query: Annotated[SpeechQuery, Query()], request: Request) -> Response:
+    """Speak a text of the address itself, which a browser plays."""
+    check_site(request)
+    return answer_speech(query, request, "inline")
+
+
+def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Response:
+    """Answer a request for speech. Raises RequestError as Engine.submit does."""
     engine = engine_of(request)
     check_model(body.model)
     stream = engine.submit(body.request(body.input))
-    encoder = Encoder(body.response_format, stream.sampling_rate, body.speed, body.sample_rate)
+    config = engine.config
+    encoder = body.encoder(stream.sampling_rate, config, pcm_rate=config.pcm_rate, whole=body.is_whole)
     pace = pace_of(request.scope)
-    note(request, [stream], engine.config)
+    note(request, [stream], config)
     headers = headers_of(stream, encoder)
     if notes := engine.voices.notes(stream.voice, body.input):
         headers["X-Note"] = "; ".join(notes)
@@ -103,8 +120,9 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
         chunks, media_type = event_chunks(stream, encoder, pace), "text/event-stream"
         headers |= {"Cache-Control": "no-cache"}
         return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
+    headers["Content-Disposition"] = f'{disposition}; filename="speech.{encoder.ending}"'
     chunks = audio_chunks(stream, encoder, pace)
-    return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers)
+    return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers, is_whole=body.is_whole)
 
 
 @api.post(
@@ -115,10 +133,12 @@ async def create_captions(body: CaptionBody, request: Request) -> Response:
     """Speak a text; the answer is lines of JSON with parts of the audio and the times of the words."""
     engine = engine_of(request)
     stream = engine.submit(body.request(body.input))
-    encoder = Encoder(body.response_format, stream.sampling_rate, body.speed, body.sample_rate)
-    note(request, [stream], engine.config)
-    chunks = caption_chunks(stream, encoder, pace_of(request.scope), body)
-    return StreamedResponse(chunks, stream.cancel, "application/json", headers_of(stream, encoder), error_line)
+    config, is_whole = engine.config, not body.stream
+    encoder = body.encoder(stream.sampling_rate, config, pcm_rate=config.pcm_rate, whole=is_whole)
+    note(request, [stream], config)
+    chunks = caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps)
+    headers = headers_of(stream, encoder)
+    return StreamedResponse(chunks, stream.cancel, "application/json", headers, error_line, is_whole)
 
 
 @api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
@@ -133,12 +153,11 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     for number, item in enumerate(requests):
         check_item(item, number, engine.config)
     streams = engine.submit_all(requests)
-    name, rate = body.response_format, streams[0].sampling_rate
-    encoders = [Encoder(name, rate, body.speed, body.sample_rate) for _ in streams]
-    note(request, streams, engine.config)
+    rate, config = streams[0].sampling_rate, engine.config
+    encoders = [body.encoder(rate, config, pcm_rate=config.pcm_rate, whole=True) for _ in streams]
+    note(request, streams, config)
     headers = headers_of(streams[0], encoders[0]) | {"X-Seed": ",".join(str(stream.seed) for stream in streams)}
-    ending = "ogg" if name == "opus" else name
-    chunks = zip_chunks(streams, encoders, ending, pace_of(request.scope))
+    chunks = zip_chunks(streams, encoders, pace_of(request.scope))
     return StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
 
 
@@ -154,9 +173,11 @@ async def stream_speech(socket: WebSocket) -> None:
 
 
 @api.get("/v1/models")
+@api.get("/v1/audio/models")
 async def list_models() -> dict[str, Any]:
-    """List the models, in OpenAI's shape."""
-    return {"object": "list", "data": [model_object(name) for name in model_names()]}
+    """List the models, in OpenAI's shape and, as `models`, in that of Open WebUI."""
+    models = [model_object(name) for name in model_names()]
+    return {"object": "list", "data": models, "models": models}
 
 
 @api.get("/v1/models/{model}")
@@ -167,14 +188,16 @@ async def get_model_object(model: str) -> dict[str, Any]:
 
 
 @api.get("/v1/voices")
+@api.get("/v1/audio/voices")
 async def list_voices(request: Request) -> dict[str, Any]:
-    """List the voices with their vocoders and sampling rates, the default ones first."""
+    """List the voices with their vocoders and sampling rates, the default ones first; `voices` is for Open WebUI and others."""
     engine = engine_of(request)
     engine.check_ready()
     voices = engine.voices
     data = [
         {
             "id": name,
+            "name": name,
             "object": "voice",
             "default": name == voices.default,
             "vocoders": voices.vocoders(name),
@@ -182,7 +205,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
         }
         for name in voices.names
     ]
-    return {"object": "list", "data": data}
+    return {"object": "list", "data": data, "voices": data}
 
 
 @api.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
@@ -227,6 +250,19 @@ def headers_of(stream: SpeechStream, encoder: Encoder) -> dict[str, str]:
     return {"X-Seed": str(stream.seed), "X-Voice": quote(stream.voice), "X-Sampling-Rate": str(encoder.rate)}
 
 
+def check_site(request: Request) -> None:
+    """Raise RequestError 403 if a page of another site asks, unless it may.
+
+    A GET needs no permission of the browser, so any page could keep the server busy. Links that a user follows are welcome.
+    """
+    headers, allowed = request.headers, request.app.state.config.cors_origin
+    is_foreign = headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+    if is_foreign and {headers.get("origin"), "*"}.isdisjoint(allowed):
+        raise RequestError(
+            403, "pages of other sites may not call this server (--cors-origin)", code="origin_not_allowed"
+        )
+
+
 def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -> None:
     """Add a request's streams to its log line, with their texts only if the settings say so."""
     texts = [stream.request.text for stream in streams]
@@ -258,7 +294,7 @@ def model_names() -> list[str]:
 
 def check_model(name: str | None) -> None:
     """Raise RequestError for a model that no client can mean."""
-    if name and name not in model_names() and not name.startswith(OPENAI_MODELS):
+    if name and name.lower() not in model_names() and not name.lower().startswith(OPENAI_MODELS):
         message = f"model: {quote_value(name)} is not one of {', '.join(model_names())}"
         raise RequestError(404, message, param="model", code="model_not_found")
 
@@ -284,12 +320,6 @@ def handle_validation_error(request: Request, error: Exception) -> Response:
         else:
             problems.append(f"{name}: {quote_value(problem.get('input'))}: {problem['msg']}")
     return handle_request_error(request, RequestError(400, "; ".join(problems), param=params[0], code="invalid_body"))
-
-
-def handle_http_error(request: Request, error: Exception) -> Response:
-    """Answer an unknown path or method, or a body that is too large or too late."""
-    assert isinstance(error, HTTPException)
-    return handle_request_error(request, RequestError(error.status_code, str(error.detail), headers=error.headers))
 
 
 def handle_other_error(request: Request, error: Exception) -> Response:

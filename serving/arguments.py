@@ -1,7 +1,8 @@
 """Serve voices over HTTP: python -m serving [--voices DIR]. docs/serving.md describes the interface.
 
 Without --voices, the server has the embedded voice. It answers on --host and --port until SIGTERM or Ctrl-C, then finishes the
-requests it has accepted.
+requests it has accepted. Each flag may also be a variable of the environment, such as TTS_PORT=8000 for --port, TTS_FP16=true or
+TTS_PAGE=false; the command line comes first.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from __future__ import annotations
 import argparse
 import os
 
-from common.arguments import HelpFormatter
+from common.arguments import HelpFormatter, environment_argv, given_options
 from common.inference.config import SynthesisConfig
 from common.options import add_fields, from_options
 from common.parser import Parser
 from serving.config import API_KEY_VARIABLE, ConversationConfig, ServingConfig
+from serving.logs import PREFIX
 
 ADDRESS = ("host", "port", "wyoming_port", "page")
-VOICES = ("voices", "embedded", "default_voice", "vocoder", "seed", "cpu", "fp16")
+VOICES = (
+    *("voices", "embedded", "default_voice", "vocoder", "seed", "speed", "volume", "pcm_rate"),
+    *("cpu", "fp16"),
+)
 LIMITS = (
     *("batching", "max_batch", "max_queue", "timeout", "max_characters", "max_body", "max_inputs", "max_sockets"),
     *("idle_timeout", "grace"),
 )
-ACCESS = ("api_key", "cors_origin", "log_texts")
+ACCESS = ("api_key", "cors_origin", "log_format", "log_texts")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -44,8 +49,10 @@ def add_conversation_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_args(argv: list[str]) -> ServingConfig:
-    """Parse all flags. Raises UsageError for values out of range."""
-    options = vars(make_parser().parse_args(argv))
+    """Parse all flags, and the variables of the environment. Raises UsageError for values out of range."""
+    parser = make_parser()
+    given = given_options(parser, argv)  # first, for --help and mistakes
+    options = vars(parser.parse_args([*environment_argv(parser, PREFIX, os.environ, given), *argv]))
     key = os.environ.get(API_KEY_VARIABLE) if options["api_key"] is None else options["api_key"]
     # A file's last line break is not part of the key; no header has spaces around its value.
     options |= {"api_key": key.strip() if key is not None else None, "cors_origin": tuple(options["cors_origin"])}

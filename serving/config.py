@@ -14,6 +14,7 @@ from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, option
 from common.quality.recogniser import SIZES
 from common.web.sockets import PORT
 from models import REGISTRY
+from serving.logs import LOG_FORMATS
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, read if --api-key is not given
 CHAT_KEY_VARIABLE = "CHAT_API_KEY"
@@ -21,6 +22,12 @@ KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
 INSTRUCTIONS = (
     "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
 )
+SLOWEST, FASTEST = 0.25, 4.0  # of OpenAI's API
+LOUDEST = 10.0
+RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of files
+PCM_RATE = 24_000  # Hz, of OpenAI's pcm; clients do not ask, since pcm has no header
+SPEED = Check(lambda speed: SLOWEST <= speed <= FASTEST, f"{SLOWEST:g} to {FASTEST:g}")
+VOLUME = Check(lambda volume: 0 <= volume <= LOUDEST, f"0 to {LOUDEST:g}")
 NOT_EMPTY = Check(lambda key: bool(key.strip()), "a key, or no such flag")
 ADDRESS = Check(lambda url: url.startswith(("http://", "https://")), "http://… or https://…")
 
@@ -84,6 +91,17 @@ class ServingConfig:
         "seed of requests that name none (default: drawn for each and returned in the header X-Seed)",
         type=arguments.seed,
     )
+    speed: float = option(
+        1.0, f"speed of requests that name none, {SLOWEST:g} to {FASTEST:g}; the pitch stays the same", check=SPEED
+    )
+    volume: float = option(
+        1.0, "volume of requests that name none, a factor; samples beyond full scale are clipped", check=VOLUME
+    )
+    pcm_rate: int = option(
+        PCM_RATE,
+        "sampling rate of pcm over HTTP, in Hz, for requests that name none; clients of OpenAI's API expect 24,000",
+        choices=RATES,
+    )
     cpu: bool = option(False, "run on the CPU even if there is a GPU")
     fp16: bool = option(False, "half precision: float16 on a GPU, bfloat16 on a CPU that supports it")
     int8: bool = False
@@ -97,7 +115,8 @@ class ServingConfig:
     )
     timeout: float = option(
         60.0,
-        "seconds from a request to the end of its audio; after that 504, or the end of an answer that has begun",
+        "seconds from a request to its first audio, else 504, and without any progress afterwards, else the answer ends early; "
+        "a request that would wait for longer is answered with 503 at once",
         check=ABOVE_ZERO,
     )
     max_characters: int = option(
@@ -124,6 +143,9 @@ class ServingConfig:
         "origin whose pages may call this server, such as https://example.org; repeat the flag for several (default: none)",
         action="append",
         metavar="ORIGIN",
+    )
+    log_format: str | None = option(
+        None, "plain or JSON lines on stdout (default: plain on a terminal, otherwise JSON)", choices=LOG_FORMATS
     )
     log_texts: bool = option(False, "include texts in the log", action=BooleanOptionalAction)
 

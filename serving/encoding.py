@@ -6,6 +6,7 @@ FFmpeg's libraries encode and filter, through PyAV. At the original speed and ra
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
@@ -24,7 +25,6 @@ from common.audio.audio_processing import to_pcm
 
 # n samples of a part
 
-SLOWEST, FASTEST = 0.25, 4.0  # of OpenAI's API
 SLOWEST_FILTER = 0.5  # of FFmpeg's atempo; slower speeds need several of them
 BIT_RATE = 64_000  # bits per second of lossy formats
 OGG_PAGE = 100_000  # microseconds; FFmpeg's default of one second would delay the first sound
@@ -39,13 +39,14 @@ class Codec(NamedTuple):
     encoder: str = ""
     rate: int | None = None  # Hz; None: the audio's
     options: tuple[tuple[str, str], ...] = ()  # of the container
+    ending: str = ""  # of the file's name, if it is not that of the format
 
 
 CODECS = {
     "wav": Codec("audio/wav"),
     "pcm": Codec("audio/pcm"),
     "mp3": Codec("audio/mpeg", "mp3", "libmp3lame"),
-    "opus": Codec("audio/ogg", "ogg", "libopus", 48_000, (("page_duration", str(OGG_PAGE)),)),
+    "opus": Codec("audio/ogg", "ogg", "libopus", 48_000, (("page_duration", str(OGG_PAGE)),), "ogg"),
     "aac": Codec("audio/aac", "adts", "aac"),
     "flac": Codec("audio/flac", "flac", "flac"),
 }
@@ -59,15 +60,27 @@ class Encoder:
         rate: of the audio, in Hz.
         speed: SLOWEST to FASTEST; the pitch stays the same.
         output_rate: of the file, in Hz; by default the audio's. Opus always has 48,000 Hz.
+        volume: factor for the samples; those beyond full scale are clipped.
+        whole: all bytes come from `finish`, and the file states its length.
     """
 
-    def __init__(self, name: str, rate: int, speed: float = 1.0, output_rate: int | None = None) -> None:
-        codec, self.rate = CODECS[name], CODECS[name].rate or output_rate or rate
+    def __init__(
+        self,
+        name: str,
+        rate: int,
+        speed: float = 1.0,
+        output_rate: int | None = None,
+        *,
+        volume: float = 1.0,
+        whole: bool = False,
+    ) -> None:
+        codec = CODECS[name]
+        self.rate, self.ending = codec.rate or output_rate or rate, codec.ending or name
+        self.media_type = codec.media_type + (f";rate={self.rate};channels=1" if name == "pcm" else "")
+        self.speed, self._volume = speed, volume
         self._input_rate = rate * speed  # samples of input in a second of output
         self._filter = Filter(rate, speed, self.rate) if speed != 1.0 or self.rate != rate else None
-        self._container = Container(codec, self.rate) if codec.container else None
-        self._head = wav_header(self.rate) if name == "wav" else b""
-        self.media_type = codec.media_type + (f";rate={self.rate};channels=1" if name == "pcm" else "")
+        self._file = Container(codec, self.rate, whole) if codec.container else Samples(name, self.rate, whole)
 
     def seconds(self, audio: Tensor) -> float:
         """Return how long a part (n,) of audio lasts at the file's speed."""
@@ -75,19 +88,35 @@ class Encoder:
 
     def encode(self, audio: Tensor) -> bytes:
         """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for non-finite samples."""
-        samples = to_pcm(audio)
-        if self._filter is not None:
-            samples = self._filter.process(audio.float().numpy())
-        return self._write(samples)
+        audio = audio.float() * self._volume
+        samples = to_pcm(audio)  # without a filter, and to refuse what is not finite
+        return self._file.write(samples if self._filter is None else self._filter.process(audio.numpy()))
 
     def finish(self) -> bytes:
         """Return the last bytes."""
-        last = self._write(self._filter.finish()) if self._filter is not None else self._write(np.zeros(0, "<i2"))
-        return last + (self._container.finish() if self._container is not None else b"")
+        last = self._file.write(self._filter.finish() if self._filter is not None else np.zeros(0, "<i2"))
+        return last + self._file.finish()
 
-    def _write(self, samples: np.ndarray) -> bytes:
-        head, self._head = self._head, b""
-        return head + (self._container.write(samples) if self._container is not None else samples.tobytes())
+
+class Samples:
+    """16-bit samples as they are, after a header if `name` is wav; if `whole`, all at the end, with their number."""
+
+    def __init__(self, name: str, rate: int, whole: bool) -> None:
+        self.rate, self.whole, self.needs_header = rate, whole, name == "wav"
+        self.bytes, self.size = Sink(), 0
+
+    def write(self, samples: np.ndarray) -> bytes:
+        """Return the bytes of samples, unless they are kept for the end."""
+        self.size += self.bytes.write(samples.tobytes())
+        return b"" if self.whole else self._take(STREAMED_DATA)
+
+    def finish(self) -> bytes:
+        """Return the last bytes."""
+        return self._take(self.size)
+
+    def _take(self, size: int) -> bytes:
+        header, self.needs_header = wav_header(self.rate, size) if self.needs_header else b"", False
+        return header + self.bytes.take()
 
 
 class Filter:
@@ -130,10 +159,10 @@ class Filter:
 
 
 class Container:
-    """FFmpeg's encoder and container: 16-bit samples (n,) -> bytes."""
+    """FFmpeg's encoder and container: 16-bit samples (n,) -> bytes; if `whole`, all at the end, with their number in the header."""
 
-    def __init__(self, codec: Codec, rate: int) -> None:
-        self.rate, self.position, self.bytes = rate, 0, Sink()
+    def __init__(self, codec: Codec, rate: int, whole: bool) -> None:
+        self.rate, self.position, self.bytes = rate, 0, Whole() if whole else Sink()
         self.file = av.open(self.bytes, "w", format=codec.container, options=dict(codec.options))
         stream = self.file.add_stream(codec.encoder, rate=codec.rate or rate, layout="mono")
         assert isinstance(stream, AudioStream)
@@ -155,7 +184,7 @@ class Container:
         """Return the bytes of the remaining samples and the container's end."""
         self._encode([*self.resampler.resample(None), None])
         self.file.close()
-        return self.bytes.take()
+        return self.bytes.getvalue() if isinstance(self.bytes, Whole) else self.bytes.take()
 
     def _encode(self, frames: list[AudioFrame | None] | list[AudioFrame]) -> None:
         for frame in frames:
@@ -181,6 +210,14 @@ class Sink:
         data = bytes(self._bytes)
         self._bytes.clear()
         return data
+
+
+class Whole(io.BytesIO):
+    """A file in memory, whose header FFmpeg fills in at the end."""
+
+    def take(self) -> bytes:
+        """Return nothing before the end."""
+        return b""
 
 
 def make_frame(samples: np.ndarray, sample_format: str, rate: int, position: int) -> AudioFrame:

@@ -24,7 +24,8 @@ from common.errors import DataError, UsageError
 from common.inference.stages import AudioSteps
 from common.spec import Piece
 from serving.config import ServingConfig
-from serving.errors import NOTHING, RequestError, not_ready_error, overload_error, timeout_error
+from serving.errors import NOTHING, RequestError, not_ready_error, overload_error
+from serving.forecast import Forecast, work_before
 from serving.metrics import Metrics
 from serving.stream import SpeechRequest, SpeechStream, Visit, check, require_text
 from serving.voices import Voices, VoiceSettings
@@ -60,6 +61,8 @@ class Engine:
     def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
         self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
         self.failure: Exception | None = None  # that ended the thread
+        self._forecast, self._places = Forecast(), config.max_batch if config.batching else 1
+        self._computed = 0.0  # seconds of audio in this round
         self._ready = self._stopping = self._aborting = False
         self._streams: WeakSet[SpeechStream] = WeakSet()  # with a place; garbage-collected ones give it back
         self._inbox: deque[SpeechStream] = deque()
@@ -123,12 +126,13 @@ class Engine:
         if visit is None:
             self.check_ready()
         streams = [self._stream(request) for request in requests]
+        for stream in streams:
+            stream.clock = streams[0].clock
         with self._wake:
             is_open = not self._stopping or (visit in self._visits and not self._aborting)
             if not is_open or self.failure:  # since the check, so the thread may have ended
                 raise not_ready_error(is_stopping=True)
-            if len(self._streams) + len(streams) > self.config.max_queue:
-                raise overload_error(self.config.max_queue)
+            self._check_load(streams)
             self._streams.update(streams)
             self._inbox.extend(streams)
             self.metrics.queue.set(len(self._streams))
@@ -136,6 +140,19 @@ class Engine:
         for stream in streams:
             self.metrics.characters.labels(stream.voice).inc(len(stream.request.text))
         return streams
+
+    def _check_load(self, streams: list[SpeechStream]) -> None:
+        """Raise RequestError 503 for new streams that the queue has no room for, or that could not begin in time."""
+        most, own = self.config.max_queue, sum(stream.seconds_left for stream in streams)
+        waiting = [stream.seconds_left for stream in self._inbox if not stream.cancelled]
+        active = [stream.seconds_left for stream in self._streams if not stream.ended and stream not in self._inbox]
+        wait = self._forecast.seconds(work_before(active, waiting, self._places))
+        if len(self._streams) + len(streams) > most:
+            reason = f"the server has {len(self._streams)} requests in its queue, at most {most} (--max-queue)"
+            raise overload_error(reason, self._forecast.retry_after(wait, own))
+        if wait > self.config.timeout:
+            reason = f"this request would wait for {wait:.0f} seconds, at most {self.config.timeout:g} (--timeout)"
+            raise overload_error(reason, self._forecast.retry_after(wait - self.config.timeout / 2, own))
 
     def choose_seed(self, seed: int | None) -> int:
         """Return the request's seed, otherwise the server's, otherwise a random one."""
@@ -204,8 +221,10 @@ class Engine:
     def _serve(self) -> None:
         jobs: list[_Job] = []
         while self._admit(jobs):
+            start, self._computed = time.monotonic(), 0.0
             self._compute_mels(jobs)
             self._advance_all(jobs)
+            self._forecast.add(self._computed, time.monotonic() - start)
             jobs = [job for job in jobs if job.steps is not None or self._has_more(job)]
             self.metrics.active.set(len(jobs))
 
@@ -220,7 +239,6 @@ class Engine:
 
     def _admit(self, jobs: list[_Job]) -> bool:
         """Move requests from the queue to the jobs, waiting if there are none. Returns False when the engine ends."""
-        most = self.config.max_batch if self.config.batching else 1
         with self._wake:
             while not jobs and not self._inbox:
                 if self._aborting or (self._stopping and not self._visits):
@@ -228,7 +246,7 @@ class Engine:
                 self._wake.wait()
             # Check all that wait, so that abandoned ones leave their places to others.
             self._inbox = deque(stream for stream in self._inbox if not self._is_over(stream))
-            streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), most - len(jobs)))]
+            streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._places - len(jobs)))]
         for stream in streams:
             if job := self._begin(stream):
                 jobs.append(job)
@@ -307,6 +325,7 @@ class Engine:
             self._fail(stream, error)
             return
         if len(audio):
+            self._computed += len(audio) / stream.sampling_rate
             stream.put(audio)
 
     def _has_more(self, job: _Job) -> bool:
@@ -319,8 +338,8 @@ class Engine:
             self._finish(stream, None, "cancelled")
         elif self._aborting:
             self._finish(stream, not_ready_error(is_stopping=True))
-        elif time.monotonic() > stream.start + stream.timeout:
-            self._finish(stream, timeout_error(stream.timeout))
+        elif stream.clock.left < 0:
+            self._finish(stream, stream.clock.error())
         return stream.ended
 
     def _fail(self, stream: SpeechStream, error: Exception) -> None:

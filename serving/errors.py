@@ -56,10 +56,10 @@ def quote_value(value: object) -> str:
     return shorten(repr(value), LONGEST_VALUE)
 
 
-def overload_error(max_queue: int) -> RequestError:
-    """Return the error for a request that finds the queue full."""
-    message = f"the server has {max_queue} requests in its queue (--max-queue); try again later"
-    return RequestError(503, message, code="overloaded", headers={"Retry-After": "1"})
+def overload_error(reason: str, retry_after: int) -> RequestError:
+    """Return the error for a request that the queue has no room or no time for, with the seconds after which to repeat it."""
+    message = f"{reason}; try again in {retry_after} seconds"
+    return RequestError(503, message, code="overloaded", headers={"Retry-After": str(retry_after)})
 
 
 def not_ready_error(is_stopping: bool) -> RequestError:
@@ -69,6 +69,7 @@ def not_ready_error(is_stopping: bool) -> RequestError:
     return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
 
 
-def timeout_error(timeout: float) -> RequestError:
-    """Return the error for a request that has timed out."""
-    return RequestError(504, f"the audio was not ready within {timeout:g} seconds (--timeout)", code="timeout")
+def timeout_error(timeout: float, has_begun: bool = False) -> RequestError:
+    """Return the error for a request that has timed out before its first audio, or without progress after it."""
+    problem = "the audio made no progress for" if has_begun else "the audio did not begin within"
+    return RequestError(504, f"{problem} {timeout:g} seconds (--timeout)", code="timeout")

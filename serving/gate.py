@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import re
 import time
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -17,11 +18,13 @@ from serving.errors import RequestError, quote_value
 from serving.limits import Pace, StallError, pace_of
 from serving.metrics import Metrics
 from serving.responses import error_response
+from serving.stream import SpeechStream
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # need no key: probes have none
 # The page reads many files and keeps connections open; only errors of these are logged.
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
+ROUTES = re.compile(r"/(audio/|(models|voices)(/|$))")
 UPLOAD = "/gradio_api/upload"  # the page's, with a limit of its own
 SLOWEST_UPLOAD = 10_000  # bytes per second
 CLIENT_LEFT = 499  # logged if the client left before its answer
@@ -40,6 +43,7 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        scope["path"] = canonical(scope["path"])
         fields = scope.setdefault("log", {})
         start = time.monotonic()
         scope["pace"] = Pace(self.config.idle_timeout)
@@ -65,7 +69,8 @@ class Gate:
         key = None if scope["path"] in OPEN_PATHS else self.config.api_key
         if key is not None and not any(is_secret(found(headers), key) for found in (bearer_token, basic_password)):
             message = "the key is missing or wrong, expected the header Authorization: Bearer KEY"
-            browser = {} if scope["path"].startswith(API) else {"WWW-Authenticate": 'Basic realm="speech"'}
+            is_page = "text/html" in headers.get("accept", "") or not scope["path"].startswith(API)
+            browser = {"WWW-Authenticate": 'Basic realm="speech"'} if is_page else {}  # shows its own form
             return RequestError(401, message, code="invalid_api_key", headers=browser)
         size = headers.get("content-length", "")
         if size.isdecimal() and int(size) > self.config.max_body and is_limited(scope):
@@ -105,10 +110,7 @@ class Gate:
             return
         if status >= 400:
             self.metrics.errors.labels(str(status)).inc()
-        if streams := scope.get("streams"):
-            firsts = [stream.first for stream in streams if stream.first is not None]
-            audio = sum(stream.samples / stream.sampling_rate for stream in streams)
-            fields |= {"first_byte": round(min(firsts, default=0.0), 4), "audio_seconds": round(audio, 3)}
+        fields |= audio_fields(scope.get("streams", ()))
         client = scope.get("client") or ("", 0)
         line = {
             "client": client[0],
@@ -116,7 +118,8 @@ class Gate:
             "path": scope["path"],
             "status": status,
         }
-        log.info("request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
+        level = logging.ERROR if fields.get("cut") else logging.INFO
+        log.log(level, "request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
 
 
 class Answer:
@@ -135,19 +138,22 @@ class Answer:
         await self.pace.send(self.send(message))
 
 
+def audio_fields(streams: Sequence[SpeechStream]) -> dict[str, float]:
+    """Return the fields of a line of log about the audio of streams, if there are any."""
+    if not streams:
+        return {}
+    firsts = [stream.first for stream in streams if stream.first is not None]
+    audio = sum(stream.samples / stream.sampling_rate for stream in streams)
+    return {"first_byte": round(min(firsts, default=0.0), 4), "audio_seconds": round(audio, 3)}
+
+
+def canonical(path: str) -> str:
+    """Return the path of a route of the API that clients also name without /v1, with a slash at its end or a doubled one."""
+    inner = re.sub("/{2,}", "/", path).rstrip("/")
+    name = inner.removeprefix("/v1")
+    return f"/v1{name}" if name != inner or ROUTES.match(name) else path
+
+
 def is_limited(scope: Scope) -> bool:
     """True if --max-body applies to a request: to all but uploads of sound files."""
     return scope["type"] == "http" and not scope["path"].startswith(UPLOAD)
-
-
-class JsonFormatter(logging.Formatter):
-    """Formats a log record as one line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the time in UTC, level, message, and the fields of a request."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line = {"time": f"{moment}.{int(record.msecs):03d}Z", "level": record.levelname, "message": record.getMessage()}
-        line |= getattr(record, "fields", {})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)  # ASCII, so that control characters in a path never reach a terminal

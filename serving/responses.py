@@ -10,25 +10,28 @@ import math
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+import torch
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from common.inference.words import Word
-from serving.encoding import Encoder, Sink, wav_header
+from serving.encoding import Encoder, Sink
 from serving.errors import RequestError
 from serving.limits import Pace
-from serving.schemas import CaptionBody
 from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
+LARGEST_CHUNK = 2**16  # bytes
 
 
 class StreamedResponse(Response):
     """Sends chunks as they arrive, and calls `close` at the end or when the client leaves.
 
     An error before the first chunk becomes the status of the answer. After a later error, the connection ends without the mark of a
-    complete body, unless `error_chunk` turns the error into a last chunk.
+    complete body, unless `error_chunk` turns the error into a last chunk; the request's line of the log is then one of an error.
+    `is_whole`: the first chunk is the only one, and the answer states its length.
     """
 
     def __init__(
@@ -38,8 +41,9 @@ class StreamedResponse(Response):
         media_type: str,
         headers: Mapping[str, str],
         error_chunk: Callable[[RequestError], bytes] | None = None,
+        is_whole: bool = False,
     ) -> None:
-        self.chunks, self.close, self.error_chunk = chunks, close, error_chunk
+        self.chunks, self.close, self.error_chunk, self.is_whole = chunks, close, error_chunk, is_whole
         super().__init__(None, headers=headers, media_type=media_type)
         del self.headers["content-length"]
 
@@ -67,13 +71,17 @@ class StreamedResponse(Response):
             scope.setdefault("log", {})["error"] = error.log_message
             await error_response(error)(scope, receive, send)
             return
+        if self.is_whole:
+            self.headers["content-length"] = str(len(first))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": first, "more_body": True})
+        for start in range(0, len(first), LARGEST_CHUNK):  # a client in real time takes minutes for a whole file
+            part = first[start : start + LARGEST_CHUNK]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
         try:
             async for chunk in self.chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except RequestError as error:
-            scope.setdefault("log", {})["error"] = error.log_message
+            scope.setdefault("log", {}).update({"error": error.log_message, "cut": True})
             if self.error_chunk is None:
                 return  # the server closes the connection of an incomplete answer
             await send({"type": "http.response.body", "body": self.error_chunk(error), "more_body": True})
@@ -86,9 +94,13 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
-    """Yield the bytes of a stream's file and count its audio. Raises RequestError as the stream does."""
+async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, pause: float = 0.0) -> Chunks:
+    """Yield the bytes of a stream's file, after `pause` seconds of silence, and count its audio. Raises as the stream does."""
     pace.begin()
+    silence = torch.zeros(round(pause * stream.sampling_rate))
+    pace.add(encoder.seconds(silence))
+    if len(silence) and (chunk := encoder.encode(silence)):
+        yield chunk
     async for audio in stream:
         pace.add(encoder.seconds(audio))
         if chunk := encoder.encode(audio):
@@ -108,29 +120,13 @@ async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
     yield event("speech.audio.done", usage=usage)
 
 
-async def caption_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, options: CaptionBody) -> Chunks:
-    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words of which the audio has begun.
-
-    Unless `options` ask for a stream, there is one line with all of both.
-    """
-    whole = bytearray()
-    words: list[Word] = []
+async def caption_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, has_words: bool) -> Chunks:
+    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words of which the audio has begun."""
     async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
-            new = stream.new_words() if options.return_timestamps else []
-            if options.stream:
-                yield caption(chunk, encoder, new, options.speed)
-            else:
-                whole += chunk
-                words += new
-    if not options.stream:
-        yield caption(bytes(whole), encoder, words, options.speed)
-
-
-def caption(audio: bytes, encoder: Encoder, words: Sequence[Word], speed: float) -> bytes:
-    """Format a part of a file and its words as a line of JSON."""
-    line = {"audio": base64.b64encode(audio).decode(), "audio_format": encoder.media_type}
-    return json.dumps(line | {"timestamps": word_times(words, speed)}).encode() + b"\n"
+            words = word_times(stream.new_words() if has_words else [], encoder.speed)
+            line = {"audio": base64.b64encode(chunk).decode(), "audio_format": encoder.media_type, "timestamps": words}
+            yield json.dumps(line).encode() + b"\n"
 
 
 def word_times(words: Sequence[Word], speed: float, start: float = 0.0) -> list[dict[str, str | float]]:
@@ -160,7 +156,7 @@ def error_event(error: RequestError) -> bytes:
     return event("error", **error.body())
 
 
-async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], ending: str, pace: Pace) -> Chunks:
+async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], pace: Pace) -> Chunks:
     """Yield a zip archive with a file for each stream (audio_0, audio_1, …), each as soon as it is complete.
 
     A stream that fails is replaced by error_0.json, error_1.json and so on, with the body of the error.
@@ -174,10 +170,7 @@ async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder
                 archive.writestr(f"error_{number}.json", json.dumps(error.body()))
                 yield sink.take()
                 continue
-            if ending == "wav":  # the length is known here
-                head = wav_header(encoder.rate, len(contents) - len(wav_header(encoder.rate)))
-                contents = head + contents[len(head) :]
-            archive.writestr(f"audio_{number}.{ending}", contents)
+            archive.writestr(f"audio_{number}.{encoder.ending}", contents)
             yield sink.take()
     yield sink.take()
 
@@ -192,3 +185,9 @@ def handle_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     request.scope.setdefault("log", {})["error"] = error.log_message
     return error_response(error)
+
+
+def handle_http_error(request: Request, error: Exception) -> Response:
+    """Answer an unknown path or method, or a body that is too large or too late."""
+    assert isinstance(error, HTTPException)
+    return handle_request_error(request, RequestError(error.status_code, str(error.detail), headers=error.headers))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from common.arguments import LARGEST_SEED
-from serving.encoding import FASTEST, SLOWEST
+from serving.config import FASTEST, LOUDEST, SLOWEST, ServingConfig
+from serving.encoding import Encoder
 from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
 
 Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm"]
@@ -15,7 +16,14 @@ StreamFormat = Literal["audio", "sse"]
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Sigma = Annotated[float, Field(ge=0, le=LARGEST_SIGMA)]
+LENGTH_IN_HEADER = frozenset({"wav", "flac"})  # formats whose readers trust the length that a header states
+CASELESS = ("model", "response_format", "stream_format", "vocoder")
 Strength = Annotated[float, Field(ge=0, le=LARGEST_STRENGTH)]
+
+
+def as_number(value: Any) -> Any:
+    """Return the number that a query has as text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 class VoiceId(BaseModel):
@@ -28,6 +36,7 @@ class Options(BaseModel):
     """Settings shared by requests, batches and WebSockets."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)  # OpenAI's API grows
+    ABSENT: ClassVar[tuple[str | None, ...]] = (None,)  # values that stand for the default
 
     model: Annotated[
         str | None, Field(description="an id from /v1/models or one of OpenAI's; all give the same speech")
@@ -35,10 +44,23 @@ class Options(BaseModel):
     voice: Annotated[str | VoiceId | None, Field(description="an id from /v1/voices; default: the server's")] = None
     response_format: Annotated[Format, Field(description="format of the audio")] = "mp3"
     speed: Annotated[
-        float, Field(ge=SLOWEST, le=FASTEST, description="speed of the speech; the pitch stays the same")
-    ] = 1.0
+        float | None,
+        Field(
+            ge=SLOWEST,
+            le=FASTEST,
+            description="speed of the speech at the same pitch; default: the server's, usually 1",
+        ),
+    ] = None
+    volume: Annotated[
+        float | None,
+        Field(ge=0, le=LOUDEST, description="factor for the samples; default: the server's, usually 1"),
+    ] = None
     sample_rate: Annotated[
-        Rate | None, Field(description="sampling rate of the file in Hz; default: the voice's own")
+        Rate | None,
+        Field(
+            description="sampling rate of the file in Hz; default: 24,000 for pcm over HTTP (or the server's), the voice's own "
+            "for others; opus always has 48,000"
+        ),
     ] = None
     seed: Annotated[Seed | None, Field(description="random seed: same seed, same audio; default: drawn")] = None
     sigma: Annotated[Sigma | None, Field(description="standard deviation of a vocoder model's noise")] = None
@@ -46,6 +68,22 @@ class Options(BaseModel):
         None
     )
     vocoder: Annotated[str | None, Field(description="one of the voice's vocoders; default: its first")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def take_defaults(cls, values: Any) -> Any:
+        """Read null as the default, and names of models and formats in any case."""
+        if not isinstance(values, dict):
+            return values
+        kept = {name: value for name, value in values.items() if value not in cls.ABSENT}
+        return kept | {name: kept[name].lower() for name in CASELESS if isinstance(kept.get(name), str)}
+
+    def encoder(self, rate: int, config: ServingConfig, *, pcm_rate: int | None = None, whole: bool = False) -> Encoder:
+        """Make the encoder for audio of a rate, in Hz; `pcm_rate`: that of pcm, if the request names none."""
+        output_rate = self.sample_rate or (pcm_rate if self.response_format == "pcm" else None)
+        speed = config.speed if self.speed is None else self.speed
+        volume = config.volume if self.volume is None else self.volume
+        return Encoder(self.response_format, rate, speed, output_rate, volume=volume, whole=whole)
 
     def request(self, text: str, number: int = 0) -> SpeechRequest:
         """Make the engine's request for a text."""
@@ -65,6 +103,28 @@ class SpeechBody(Options):
 
     input: Annotated[str, Field(description="the text to speak")]
     stream_format: Annotated[StreamFormat, Field(description="a file, or events with base64 in JSON")] = "audio"
+    stream: Annotated[
+        bool | None,
+        Field(
+            description="true: send the file while it is computed; false: send it whole, with its length; default: false for wav "
+            "and flac, true for other formats and for events"
+        ),
+    ] = None
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the file is sent when it is complete."""
+        streams = self.response_format not in LENGTH_IN_HEADER if self.stream is None else self.stream
+        return self.stream_format == "audio" and not streams
+
+
+class SpeechQuery(SpeechBody):
+    """The query of GET /v1/audio/speech."""
+
+    ABSENT: ClassVar[tuple[str | None, ...]] = (None, "")
+    input: Annotated[str, Field(validation_alias=AliasChoices("text", "input"), description="the text to speak")]
+    voice: Annotated[str | None, Field(description="an id from /v1/voices; default: the server's")] = None
+    sample_rate: Annotated[Rate | None, BeforeValidator(as_number), Field(description="as in a POST")] = None
 
 
 class CaptionBody(Options):

@@ -21,6 +21,7 @@ from serving.errors import RequestError, timeout_error
 from synthesizer import Line, Speech, Synthesizer
 
 LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
+CHARACTERS = 15.2  # in a second of speech, as in LJSpeech
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,26 @@ class SpeechRequest:
     denoising_strength: float | None = None
 
 
+class Clock:
+    """The time since an answer last made progress. The streams of one answer share a clock."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.progress, self.has_begun = limit, time.monotonic(), False
+
+    def note(self) -> None:
+        """Note progress: a part of the audio."""
+        self.progress, self.has_begun = time.monotonic(), True
+
+    @property
+    def left(self) -> float:
+        """Seconds until the answer times out, below 0 afterwards."""
+        return self.progress + self.limit - time.monotonic()
+
+    def error(self) -> RequestError:
+        """Return the error of an answer that has timed out."""
+        return timeout_error(self.limit, self.has_begun)
+
+
 class SpeechStream:
     """The audio of a request, in parts: `async for audio in stream` yields tensors (n,), float32 in [-1, 1], on the CPU.
 
@@ -49,7 +70,7 @@ class SpeechStream:
 
     def __init__(self, request: SpeechRequest, voice: str, rate: int, seed: int, timeout: float) -> None:
         self.request, self.voice, self.sampling_rate, self.seed = request, voice, rate, seed
-        self.timeout, self.start = timeout, time.monotonic()
+        self.clock, self.start = Clock(timeout), time.monotonic()
         self.cancelled = self.ended = False
         self.on_cancel: Callable[[SpeechStream], None] = lambda stream: None
         self.first: float | None = None  # seconds to the first part
@@ -66,25 +87,28 @@ class SpeechStream:
         return self
 
     async def __anext__(self) -> Tensor:
-        remaining = self.start + self.timeout - time.monotonic()
-        try:
-            item = (
-                await asyncio.wait_for(self._queue.get(), max(0.0, remaining))
-                if self._queue.empty()
-                else self._queue.get_nowait()
-            )
-        except (TimeoutError, asyncio.TimeoutError):
-            self.cancel()
-            raise timeout_error(self.timeout) from None
+        item = await self._next()
         if isinstance(item, Tensor):
             return item
         self.cancel()
         raise item or StopAsyncIteration
 
+    async def _next(self) -> Tensor | RequestError | None:
+        """Wait for the next item until the clock has run down, which another stream of the same answer may set back."""
+        while self._queue.empty() and (left := self.clock.left) > 0:
+            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                return await asyncio.wait_for(self._queue.get(), left)
+        return self.clock.error() if self._queue.empty() else self._queue.get_nowait()
+
     def cancel(self) -> None:
         """End the computation before its next part, because the consumer leaves. A finished request is not affected."""
         self.cancelled = True
         self.on_cancel(self)
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds of audio that are not computed, at the usual pace of speech."""
+        return max(0.0, len(self.request.text) / CHARACTERS - self.samples / self.sampling_rate)
 
     @property
     def speech(self) -> Speech:
@@ -122,6 +146,7 @@ class SpeechStream:
         """Pass a part, an error or None for the end from the engine's thread to the consumer's loop."""
         if isinstance(item, Tensor):
             self.samples += len(item)
+            self.clock.note()
             self.first = self.first or time.monotonic() - self.start
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)

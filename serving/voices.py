@@ -109,13 +109,17 @@ class Voices:
             return []
 
     def resolve(self, name: str | None) -> str:
-        """Return the name of a voice: the default for None, "" and OpenAI's voices. Raises RequestError 404 for unknown names."""
-        if not name or (name in OPENAI_VOICES and name not in self._files):
-            return self.default
-        if name not in self._files:
+        """Return the name of a voice, found in any case: the default for None, "" and OpenAI's voices.
+
+        Raises RequestError 404 for unknown names.
+        """
+        if not name or name in self._files:
+            return name or self.default
+        found = [own for own in self.names if own.casefold() == name.casefold()]
+        if not found and name.lower() not in OPENAI_VOICES:
             message = f"voice: {quote_value(name)} is not one of {self._listing()}"
             raise RequestError(404, message, param="voice", code="voice_not_found")
-        return name
+        return found[0] if found else self.default
 
     def get(self, name: str | None, settings: VoiceSettings) -> Synthesizer:
         """Return a voice with these settings; voices with the same name and vocoder share their models.

@@ -12,17 +12,16 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import torch
 from fastapi import WebSocket
 from pydantic import ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from common.spec import SENTENCE_PAUSE
-from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import NOTHING, RequestError, not_ready_error
 from serving.limits import pace_of
+from serving.responses import audio_chunks
 from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechStream, Visit, check_unspoken
@@ -90,7 +89,8 @@ class Session:
 
     async def refuse(self, error: RequestError) -> None:
         """Send an error and close."""
-        self.socket.scope.setdefault("log", {})["error"] = error.log_message
+        is_cut = error.status >= 500 and self.number > 0
+        self.socket.scope.setdefault("log", {}).update({"error": error.log_message} | ({"cut": True} if is_cut else {}))
         await self.socket.send_json({"type": "error", **error.body()})
         await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)
 
@@ -186,28 +186,18 @@ class Session:
         self.number += 1
         settings = self.settings.model_copy(update={"seed": self.seed})
         self.stream = stream = self.engine.submit(settings.request(sentence, number), self.visit)
-        encoder = Encoder("pcm", stream.sampling_rate, settings.speed, settings.sample_rate)
+        encoder = settings.encoder(stream.sampling_rate, self.engine.config)
         await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
-        pace = pace_of(self.socket.scope)
-        pace.begin()
+        pause = SENTENCE_PAUSE if number else 0.0
         try:
-            if number:
-                pause = torch.zeros(round(SENTENCE_PAUSE * stream.sampling_rate))
-                pace.add(encoder.seconds(pause))
-                await self._send(encoder.encode(pause), current)
-            async for audio in stream:
-                pace.add(encoder.seconds(audio))
-                await self._send(encoder.encode(audio), current)
-            await self._send(encoder.finish(), current)
+            async for samples in audio_chunks(stream, encoder, pace_of(self.socket.scope), pause):
+                if current == self.round:
+                    await self.socket.send_bytes(samples)
         except RequestError as error:
             if error.code != NOTHING:
                 raise
         finally:
             stream.cancel()
-
-    async def _send(self, samples: bytes, current: int) -> None:
-        if samples and current == self.round:
-            await self.socket.send_bytes(samples)
 
 
 def parse(text: str) -> SocketMessage:

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
-from wyoming.event import Event, async_read_event
+from wyoming.event import Event, Eventable, async_read_event
 from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
+from wyoming.ping import Ping, Pong
 from wyoming.server import AsyncEventHandler, AsyncTcpServer
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped, SynthesizeVoice
 
+from common.spec import SENTENCE_PAUSE
 from serving.encoding import Encoder
 from serving.engine import Engine
-from serving.errors import NOTHING, RequestError, not_ready_error
+from serving.errors import NOTHING, RequestError, not_ready_error, quote_value
 from serving.limits import Pace, StallError
+from serving.responses import audio_chunks
 from serving.sentences import SentenceCutter
-from serving.stream import SpeechRequest, Visit, check_unspoken
+from serving.stream import SpeechRequest, SpeechStream, Visit, check_unspoken
 
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
 WIDTH = 2  # bytes of a sample
+LAST_WORDS = 2.0  # seconds in which a client may end what it is sending
+NO_EVENT = "a line that is no event, expected the Wyoming protocol"
 READ_AHEAD = 1000  # events read while earlier ones are answered; a line of one may have 64 kB
+
+Kind = TypeVar("Kind", bound=Eventable)
 
 log = logging.getLogger("serving")
 
@@ -36,117 +45,217 @@ async def serve_wyoming(engine: Engine, host: str, port: int) -> AsyncTcpServer:
     return server
 
 
+@dataclass
+class Exchange:
+    """A text, whole or in pieces, and what has been spoken of it."""
+
+    kind: str  # of the event that began it
+    voice: str
+    seed: int  # of all sentences, for one tone
+    start: float = field(default_factory=time.monotonic)
+    cutter: SentenceCutter | None = None  # of a text in pieces
+    number: int = 0  # of the next sentence
+    characters: int = 0
+    audio_seconds: float = 0.0
+    first_byte: float | None = None
+
+    def count(self, stream: SpeechStream) -> None:
+        """Add a sentence."""
+        self.characters += len(stream.request.text)
+        self.audio_seconds += stream.samples / stream.sampling_rate
+        self.first_byte = stream.first if self.first_byte is None else self.first_byte
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of the log's line."""
+        numbers = {"first_byte": self.first_byte or 0.0, "audio_seconds": self.audio_seconds}
+        numbers["seconds"] = time.monotonic() - self.start
+        words = {"voice": self.voice, "seed": self.seed, "characters": self.characters}
+        return words | {name: round(value, 4) for name, value in numbers.items()}
+
+
 class Handler(AsyncEventHandler):
-    """One connection."""
+    """One connection. It stays open after an exchange, and is closed after an error, which ends what had begun."""
 
     def __init__(self, engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)
-        self.engine, self.voice, self.pace = engine, "", Pace(engine.config.idle_timeout)
-        self.cutter: SentenceCutter | None = None  # of a text that comes in pieces
+        self.engine, self.pace = engine, Pace(engine.config.idle_timeout)
+        self.exchange: Exchange | None = None
+        self.is_stream = False  # True from synthesize-start to synthesize-stopped
         self.visit: Visit | None = None  # from the first text on
         self.visits = ExitStack()
-        self.events: asyncio.Queue[Event | None] = asyncio.Queue()  # None: the end
+        self.events: asyncio.Queue[Event | RequestError | None] = asyncio.Queue()  # None: the end
         self.room = asyncio.Semaphore(READ_AHEAD)  # for events
         self.reading = asyncio.ensure_future(self._read())
 
     async def run(self) -> None:
         """Answer events until the client leaves, or until those that arrived before the server stops are answered."""
+        problem = "the client has left"
         try:
             with self.visits:
-                while (event := await self.events.get()) is not None:
-                    self.room.release()
-                    await self.handle_event(event)
-                await self._end_text()
+                await self._answer_all()
                 await self._close()
         except ConnectionError:
-            pass  # the client has left
+            pass
         except StallError as error:
-            log.info(f"wyoming: {error}")
+            problem = str(error)
             self.writer.transport.abort()
         finally:
+            self._finish(error=problem)
             self.reading.cancel()
             self.writer.close()
+
+    async def _answer_all(self) -> None:
+        try:
+            while (event := await self.events.get()) is not None:
+                self.room.release()
+                if isinstance(event, RequestError):
+                    raise event
+                await self.handle_event(event)
+            if self.exchange is not None and self.engine.is_stopping:
+                await self._speak(self._rest())
+                raise not_ready_error(is_stopping=True)
+        except RequestError as error:
+            await self._refuse(error)
 
     async def _read(self) -> None:
         """Read events while earlier ones are answered, so that text that has arrived is spoken even if the server stops."""
         try:
             while await self.room.acquire() and (event := await async_read_event(self.reader)) is not None:
                 self.events.put_nowait(event)
-        except Exception as error:  # of bytes that are no event, or of a client that has left
-            log.info(f"wyoming: a connection ends ({type(error).__name__})")
+            if not self.reader.at_eof():
+                self.events.put_nowait(RequestError(400, NO_EVENT, code="invalid_message"))
+        except ConnectionError:
+            pass
+        except Exception as error:  # of bytes that are no event
+            self.events.put_nowait(RequestError(400, f"{NO_EVENT} ({type(error).__name__})", code="invalid_message"))
         finally:
             self.events.put_nowait(None)
 
-    async def _end_text(self) -> None:
-        """Speak the rest of an unfinished text and send the reason."""
-        if self.cutter is not None and self.engine.is_stopping:
-            cutter, self.cutter = self.cutter, None
-            try:
-                await self._speak(cutter.finish())
-                raise not_ready_error(is_stopping=True)
-            except RequestError as error:
-                await self.write_event(Error(error.message, error.code).event())
+    async def _refuse(self, error: RequestError) -> None:
+        """Send an error, and end what has begun: a client waits for that."""
+        await self.write_event(Error(error.message, error.code).event())
+        if self.exchange is not None:
+            await self.write_event(AudioStop().event())
+        if self.is_stream:
+            await self.write_event(SynthesizeStopped().event())
+        if self.exchange is None:
+            self._log("error", error=error.log_message)
+        else:
+            is_cut = error.status >= 500 and self.exchange.first_byte is not None
+            self._finish(logging.ERROR if is_cut else logging.INFO, error=error.log_message)
 
     async def _close(self) -> None:
         """Close after the last bytes. Raises StallError as a pace does."""
+        self.reading.cancel()
+        await asyncio.gather(self.reading, return_exceptions=True)
+        self.writer.write_eof()
+        with suppress(
+            TimeoutError, asyncio.TimeoutError
+        ):  # closing with bytes unread would take the answer from the client
+            await asyncio.wait_for(self._read_rest(), LAST_WORDS)
         self.writer.close()
         await self.pace.send(self.writer.wait_closed())
 
-    async def handle_event(self, event: Event) -> bool:
-        """Answer an event; the connection stays open."""
-        try:
-            await self._answer(event)
-        except RequestError as error:
-            self.cutter = None
-            await self.write_event(Error(error.message, error.code).event())
-        return True
+    async def _read_rest(self) -> None:
+        while await self.reader.read(2**16):
+            pass
 
     async def write_event(self, event: Event) -> None:
         """Send an event. Raises StallError as a pace does."""
         await self.pace.send(super().write_event(event))
 
-    async def _answer(self, event: Event) -> None:
+    async def handle_event(self, event: Event) -> bool:
+        """Answer an event; True, since the connection stays open. Raises RequestError."""
         if Describe.is_type(event.type):
             await self.write_event(describe(self.engine).event())
-        elif Synthesize.is_type(event.type) and self.cutter is None:  # within a stream it repeats the whole text
-            whole = Synthesize.from_event(event)
-            await self._begin(whole.voice)
+            self._log(event.type)
+        elif Ping.is_type(event.type):
+            await self.write_event(Pong(read(Ping, event).text).event())
+        elif Synthesize.is_type(event.type) and not self.is_stream:  # within a stream it repeats the whole text
+            whole = read(Synthesize, event)
+            await self._begin(event.type, whole.voice)
             await self._speak([whole.text])
-            await self.write_event(AudioStop().event())
+            await self._end()
         elif SynthesizeStart.is_type(event.type):
-            await self._begin(SynthesizeStart.from_event(event).voice)
-            self.cutter = SentenceCutter(partial(self.engine.voices.sentence_ends, self.voice))
-        elif SynthesizeChunk.is_type(event.type) and self.cutter is not None:
-            text = SynthesizeChunk.from_event(event).text
-            check_unspoken(len(self.cutter) + len(text), self.engine.config)  # before the text is cut, which takes time
-            await self._speak(self.cutter.add(text))
-        elif SynthesizeStop.is_type(event.type) and self.cutter is not None:
-            cutter, self.cutter = self.cutter, None
-            await self._speak(cutter.finish())
-            await self.write_event(AudioStop().event())
-            await self.write_event(SynthesizeStopped().event())
+            self.is_stream = True
+            exchange = await self._begin(event.type, read(SynthesizeStart, event).voice)
+            exchange.cutter = SentenceCutter(partial(self.engine.voices.sentence_ends, exchange.voice))
+        elif self.exchange is not None and self.exchange.cutter is not None:
+            await self._continue(event, self.exchange.cutter)
+        return True
 
-    async def _begin(self, voice: SynthesizeVoice | None) -> None:
+    async def _continue(self, event: Event, cutter: SentenceCutter) -> None:
+        """Answer an event within a text in pieces."""
+        if SynthesizeChunk.is_type(event.type):
+            text = read(SynthesizeChunk, event).text
+            check_unspoken(len(cutter) + len(text), self.engine.config)  # before the text is cut, which takes time
+            await self._speak(cutter.add(text))
+        elif SynthesizeStop.is_type(event.type):
+            await self._speak(self._rest())
+            await self._end()
+
+    async def _begin(self, kind: str, voice: SynthesizeVoice | None) -> Exchange:
         if self.visit is None:
             self.visit = self.visits.enter_context(self.engine.visit(self.reading.cancel))
-        self.voice = self.engine.voices.resolve(voice.name if voice else None)
-        await self.write_event(AudioStart(self.engine.voices.sampling_rate(self.voice), WIDTH, 1).event())
+        name = self.engine.voices.resolve(voice.name if voice else None)
+        await self.write_event(AudioStart(self.engine.voices.sampling_rate(name), WIDTH, 1).event())
+        self.exchange = Exchange(kind, name, self.engine.choose_seed(None))
+        return self.exchange
+
+    async def _end(self) -> None:
+        await self.write_event(AudioStop().event())
+        if self.is_stream:
+            await self.write_event(SynthesizeStopped().event())
+        self._finish()
+
+    def _rest(self) -> list[str]:
+        """Return the sentences that the end of a text completes."""
+        return self.exchange.cutter.finish() if self.exchange is not None and self.exchange.cutter is not None else []
 
     async def _speak(self, texts: list[str]) -> None:
-        """Send the audio of texts."""
+        """Send the audio of a text's next sentences, with pauses between them."""
+        exchange, config = self.exchange, self.engine.config
+        assert exchange is not None
         for text in texts:
-            stream = self.engine.submit(SpeechRequest(text=text, voice=self.voice), self.visit)
-            encoder = Encoder("pcm", stream.sampling_rate)
-            self.pace.begin()
+            request = SpeechRequest(text=text, voice=exchange.voice, seed=exchange.seed, number=exchange.number)
+            stream = self.engine.submit(request, self.visit)
+            encoder = Encoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
+            pause = SENTENCE_PAUSE if exchange.number else 0.0
+            exchange.number += 1
             try:
-                async for audio in stream:
-                    self.pace.add(encoder.seconds(audio))
-                    await self.write_event(AudioChunk(encoder.rate, WIDTH, 1, encoder.encode(audio)).event())
+                async for samples in audio_chunks(stream, encoder, self.pace, pause):
+                    await self.write_event(AudioChunk(encoder.rate, WIDTH, 1, samples).event())
             except RequestError as error:
                 if error.code != NOTHING:
                     raise
             finally:
                 stream.cancel()
+                exchange.count(stream)
+
+    def _finish(self, level: int = logging.INFO, **more: object) -> None:
+        """Log the exchange that ends."""
+        if self.exchange is not None:
+            self._log(self.exchange.kind, level, **self.exchange.fields(), **more)
+        self.exchange, self.is_stream = None, False
+
+    def _log(self, kind: str, level: int = logging.INFO, **fields: object) -> None:
+        client = self.writer.get_extra_info("peername") or ("",)
+        log.log(level, "wyoming", extra={"fields": {"client": client[0], "event": kind, **fields}})
+
+
+def read(kind: type[Kind], event: Event) -> Kind:
+    """Read the data of an event. Raises RequestError if they are not those of its kind."""
+    try:
+        found = kind.from_event(event)
+        voice = getattr(found, "voice", None)
+        values = [getattr(found, "text", None), voice and voice.name]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        values = [event.data]
+    if not all(value is None or isinstance(value, str) for value in values):
+        raise RequestError(
+            400, f"{event.type}: {quote_value(event.data)}, expected the protocol's data", code="invalid_body"
+        )
+    return cast(Kind, found)
 
 
 def describe(engine: Engine) -> Info:

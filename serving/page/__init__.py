@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from common.web.page import make_error, mount_page
 from serving.config import ServingConfig
 from serving.engine import Engine
+from serving.responses import handle_http_error
 
 FOLDER = Path(__file__).parent
 LARGEST_UPLOAD = "20mb"
@@ -51,7 +52,8 @@ class Page(gr.Blocks):
 
 
 def add_refusals(app: FastAPI) -> None:
-    """Make Gradio's app answer a body without a file and an unknown event with 400."""
+    """Make Gradio's app answer a body without a file and an unknown event with 400, and unknown paths as the API does."""
+    app.add_exception_handler(404, handle_http_error)
     for kind in (TypeError, KeyError, FnIndexInferError):
         app.add_exception_handler(kind, refuse)
 

@@ -40,7 +40,7 @@ class ServerProcess(NamedTuple):
         return float(found[1]) if found else 0.0
 
     def speak(self, text: str = "Two.", **headers: str) -> bytes:
-        body = {"input": text, "response_format": "pcm"}
+        body = {"input": text, "response_format": "pcm", "sample_rate": 22050}
         answer = httpx.post(f"{self.url}{SPEECH}", json=body, headers=headers, timeout=PATIENCE)
         assert answer.status_code == 200
         return answer.content
@@ -70,8 +70,10 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
     process = start(*words, environment=os.environ | {"OMP_NUM_THREADS": "1"} | environment)
     try:
         assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
-        server = ServerProcess(process, f"http://{first['host']}:{first['port']}", [first], [], wyoming_port)
+        loading, first = (json.loads(process.stdout.readline()) for _ in range(2))
+        server = ServerProcess(
+            process, first["message"].removeprefix("listening on "), [loading, first], [], wyoming_port
+        )
         reader = Thread(target=lambda: server.log.extend(map(json.loads, process.stdout)), daemon=True)
         reader.start()
         Thread(target=lambda: server.errors.extend(process.stderr or ()), daemon=True).start()

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import wave
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+import soxr
 from fastapi import FastAPI
 
 from serving.app import make_app
@@ -49,7 +51,8 @@ def call(app: FastAPI, method: str, path: str, **request: Any) -> httpx.Response
 
 
 def speak(app: FastAPI, text: str = "Two.", **settings: Any) -> httpx.Response:
-    return call(app, "POST", SPEECH, json={"input": text, "seed": 3, "response_format": "pcm", **settings})
+    body = {"input": text, "seed": 3, "response_format": "pcm", "sample_rate": 22050, **settings}
+    return call(app, "POST", SPEECH, json=body)
 
 
 def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
@@ -87,6 +90,76 @@ def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name: str
     audio = reference("Two.", 3).numpy()
     assert len(samples) / rate == pytest.approx(2 * len(audio) / 22050, abs=0.15)
     assert np.std(samples) == pytest.approx(np.std(audio), rel=0.2)
+
+
+def test_pcm_has_the_rate_of_openai_unless_another_is_named(engine: Engine, app: FastAPI) -> None:
+    """24,000 Hz, by which clients play it; soxr is the reference."""
+    other = app_of(engine, pcm_rate=16000)
+    for own, body, rate in ((app, {}, 24000), (other, {}, 24000), (app, {"sample_rate": 8000}, 8000)):
+        response = call(own, "POST", SPEECH, json={"input": "Two.", "seed": 3, "response_format": "pcm", **body})
+        assert response.headers["content-type"] == f"audio/pcm;rate={rate};channels=1"
+        expected = soxr.resample(reference("Two.", 3).numpy(), 22050, rate, quality="VHQ")
+        samples = np.frombuffer(response.content, "<i2") / 32768
+        assert abs(len(samples) - len(expected)) <= 1
+        assert np.abs(samples[: len(expected)] - expected[: len(samples)]).max() < 0.02
+
+
+def test_other_ways_to_the_same_speech(engine: Engine, app: FastAPI) -> None:
+    """Paths as clients write them, null for a default, names in any case, and the query of a browser's address line."""
+    body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
+    for path in ("/v1/audio/speech/", "/audio/speech", "/v1//audio/speech"):
+        assert call(app, "POST", path, json=body).content == pcm("Two.")
+    nulls = dict.fromkeys(("speed", "stream_format", "voice", "model", "instructions", "stream", "volume"))
+    for more in (nulls, {"voice": "Alloy", "model": "TTS-1", "response_format": "PCM"}, {"voice": "EMBEDDED"}):
+        assert call(app, "POST", SPEECH, json=body | more).content == pcm("Two.")
+    query = {
+        "text": "Two.",
+        "seed": "3",
+        "response_format": "pcm",
+        "sample_rate": "22050",
+        "voice": "nova",
+        "speed": "",
+    }
+    answer = call(app, "GET", SPEECH, params=query)
+    assert answer.content == pcm("Two.") and answer.headers["content-disposition"] == 'inline; filename="speech.pcm"'
+    assert call(app, "GET", SPEECH, params={"text": "Two."}).headers["content-type"] == "audio/mpeg"
+    assert error_of(call(app, "GET", SPEECH), 400)["param"] == "text"
+    foreign = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert error_of(call(app, "GET", SPEECH, params=query, headers=foreign), 403)["code"] == "origin_not_allowed"
+    assert call(app, "GET", SPEECH, params=query, headers=foreign | {"sec-fetch-mode": "navigate"}).status_code == 200
+
+
+def test_speed_and_volume_of_the_server_hold_where_a_request_names_none(engine: Engine) -> None:
+    config = {"speed": 2.0, "volume": 0.5, "seed": 3, "pcm_rate": 22050}
+    with running_engine(**config) as own:
+        app, body = app_of(own), {"input": "Good morning.", "response_format": "pcm"}
+        fast = np.frombuffer(call(app, "POST", SPEECH, json=body).content, "<i2")
+        plain = call(app, "POST", SPEECH, json=body | {"speed": 1, "volume": 1}).content
+    assert plain == pcm("Good morning.")
+    audio = np.frombuffer(plain, "<i2")
+    assert len(fast) == pytest.approx(len(audio) / 2, rel=0.1) and np.std(fast) == pytest.approx(
+        np.std(audio) / 2, rel=0.2
+    )
+
+
+@pytest.mark.parametrize("name", ["wav", "flac", "mp3", "opus", "pcm"])
+def test_a_whole_file_states_its_length(app: FastAPI, name: str) -> None:
+    """wav and flac come whole unless `stream` says otherwise; readers trust their headers."""
+    body = {"input": "Two.", "seed": 3, "response_format": name, "sample_rate": 22050}
+    answer = call(app, "POST", SPEECH, json=body if name in ("wav", "flac") else body | {"stream": False})
+    ending = "ogg" if name == "opus" else name
+    assert answer.headers["content-disposition"] == f'attachment; filename="speech.{ending}"'
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert "content-length" not in call(app, "POST", SPEECH, json=body | {"stream": True}).headers
+    expected = len(reference("Two.", 3))
+    if name == "pcm":
+        assert answer.content == pcm("Two.")
+        return
+    info = soundfile.info(io.BytesIO(answer.content))
+    assert info.frames / info.samplerate == pytest.approx(expected / 22050, abs=0.06 if name == "mp3" else 1e-4)
+    if name == "wav":
+        with wave.open(io.BytesIO(answer.content)) as file:
+            assert file.getnframes() == expected
 
 
 @pytest.mark.parametrize(
@@ -212,12 +285,17 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
 def test_models_and_voices(app: FastAPI) -> None:
     models = call(app, "GET", "/v1/models").json()
     assert models["object"] == "list" and models["data"][0]["id"] == "tacotron2"
-    for name in ("tts-1", "gpt-4o-mini-tts-2025-12-15"):  # with a date as well
+    for path in ("/models", "/v1/audio/models", "/audio/models/"):  # of Open WebUI, which reads `models` and `voices`
+        assert call(app, "GET", path).json() == models | {"models": models["data"]}
+    for path in ("/voices", "/v1/audio/voices", "/v1//audio/voices/"):
+        assert [voice["name"] for voice in call(app, "GET", path).json()["voices"]] == ["embedded"]
+    for name in ("tts-1", "TTS-1-HD", "gpt-4o-mini-tts-2025-12-15"):  # with a date as well
         assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
     (voice,) = call(app, "GET", "/v1/voices").json()["data"]
     assert voice == {
         "id": "embedded",
+        "name": "embedded",
         "object": "voice",
         "default": True,
         "vocoders": ["pulse-noise", "waveglow", "griffin-lim"],
@@ -246,9 +324,11 @@ def test_health_and_readiness(app: FastAPI) -> None:
 
 def test_unknown_paths_and_methods_have_the_shape_of_errors_beside_a_page(app: FastAPI) -> None:
     """A page is mounted at / and would answer them otherwise."""
-    response = call(app, "GET", "/v1/audio/speech")
-    assert error_of(response, 405)["message"] == "method GET: expected POST" and response.headers["allow"] == "POST"
-    assert "'/v1/nothing'" in error_of(call(app, "POST", "/v1/nothing"), 404)["message"]
+    response = call(app, "PUT", "/audio/speech/")
+    assert error_of(response, 405)["message"] == "method PUT: expected GET or POST"
+    assert response.headers["allow"] == "GET, POST"
+    for path in ("/v1/nothing", "/audio/nothing", "/nothing", "/v2/audio/speech"):
+        error_of(call(app, "POST", path), 404)
     assert error_of(call(app, "DELETE", "/v1/models/tts-1"), 405)["message"] == "method DELETE: expected GET"
 
 

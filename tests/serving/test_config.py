@@ -8,9 +8,9 @@ import pytest
 
 from common.errors import UsageError
 from common.web.sockets import LARGEST_PORT
-from serving.config import ServingConfig
-from serving.encoding import CODECS, FASTEST, SLOWEST
-from serving.schemas import BatchBody, Format, SpeechBody
+from serving.config import FASTEST, LOUDEST, RATES, SLOWEST, ServingConfig
+from serving.encoding import CODECS
+from serving.schemas import BatchBody, Format, Rate, SpeechBody
 from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH
 
 
@@ -29,13 +29,14 @@ def test_all_problems_are_one_error() -> None:
 
 
 def test_requests_may_choose_all_formats() -> None:
-    assert set(get_args(Format)) == set(CODECS)
+    assert set(get_args(Format)) == set(CODECS) and get_args(Rate) == RATES
 
 
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("speed", (SLOWEST, FASTEST)),
+        ("volume", (0, LOUDEST)),
         ("seed", (0, 2**32 - 1)),
         ("sigma", (0.0, LARGEST_SIGMA)),
         ("denoising_strength", (0.0, LARGEST_STRENGTH)),

@@ -43,6 +43,8 @@ def test_commands_have_flags_that_exist_and_time_to_stop(monkeypatch: pytest.Mon
     from serving.__main__ import LAST_BYTES, parse_args
 
     monkeypatch.delenv("TTS_API_KEY", raising=False)
+    for name, value in re.findall(r"(TTS_\w+)=(\S+)", DOCKERFILE):
+        monkeypatch.setenv(name, value)
     (line,) = re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)
     entry = json.loads(line)[3:]
     service = documents("compose.yaml")[0]["services"]["tts"]
@@ -53,6 +55,21 @@ def test_commands_have_flags_that_exist_and_time_to_stop(monkeypatch: pytest.Mon
         assert (config.host, config.port, config.api_key) == ("0.0.0.0", 8000, None)
         for seconds in (pod["terminationGracePeriodSeconds"], int(service["stop_grace_period"].removesuffix("s"))):
             assert seconds > config.grace + LAST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "place"),
+    [
+        ("", {"TTS_HOST": "0.0.0.0", "TTS_PORT": "8000"}, "127.0.0.1:8000"),
+        ("--port 9000 --host=::", {"TTS_PORT": "8000"}, "[::1]:9000"),
+        ("--port 1 --port=2 --host 10.0.0.7", {}, "10.0.0.7:2"),
+        ("--wyoming-port 10200 --no-page", {"TTS_PORT": "7000"}, "127.0.0.1:7000"),
+    ],
+)
+def test_the_health_check_asks_where_the_server_listens(words: str, variables: dict, place: str) -> None:
+    from serving.deploy.healthcheck import address
+
+    assert address(["python", "-m", "serving", *words.split(), ""], variables) == f"http://{place}/readyz"
 
 
 def test_the_image_has_all_that_the_server_imports() -> None:

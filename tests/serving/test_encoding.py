@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import re
+import shutil
 import struct
+import subprocess
 import wave
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from torch import Tensor
 
@@ -61,14 +65,28 @@ def test_wav_pcm_and_flac_are_the_samples_of_the_library(tmp_path: Path) -> None
     np.testing.assert_array_equal(to_pcm(load_audio(tmp_path / "a.wav", RATE)), samples)
 
 
-def test_a_wav_of_unknown_length_states_a_large_one() -> None:
-    data = encode("wav", tone())
-    (riff,), (size,) = struct.unpack("<I", data[4:8]), struct.unpack("<I", data[40:44])
-    assert 0x7FFF0000 <= size <= riff <= 0x7FFFFFFF and riff == size + 36 and size % 2 == 0
-    whole = wav_header(RATE, len(data) - 44) + data[44:]
-    with wave.open(io.BytesIO(whole)) as file:
-        assert file.getparams()[:4] == (1, 2, RATE, round(SECONDS * RATE))
-        assert file.readframes(10**6) == data[44:]
+def test_readers_read_a_wav_of_unknown_length_to_its_end(tmp_path: Path) -> None:
+    """sox knows this length as that of a pipe, and reads without a warning."""
+    path, count = tmp_path / "a.wav", round(SECONDS * RATE)
+    path.write_bytes(data := encode("wav", tone()))
+    assert soundfile.info(path).frames == count
+    with wave.open(str(path)) as file:
+        assert file.getparams()[:3] == (1, 2, RATE) and file.readframes(10**9) == data[44:]
+    probe = ["ffprobe", "-v", "error", "-show_entries", "format=duration", "-of", "csv=p=0"]
+    for command, expected in (([*probe, path], f"{SECONDS:f}"), (["sox", path, "-t", "raw", "-"], data[44:])):
+        if shutil.which(command[0]):
+            found = subprocess.run(command, capture_output=True)
+            assert (found.stdout if isinstance(expected, bytes) else found.stdout.decode().strip()) == expected
+            assert found.stderr == b"" or command[0] != "sox"
+
+
+@pytest.mark.parametrize("name", ["wav", "flac", "mp3", "opus"])
+def test_a_whole_file_states_its_length(name: str) -> None:
+    """All its bytes come at the end. LAME tells decoders what it has padded, which libsndfile leaves alone."""
+    encoder = Encoder(name, RATE, whole=True)
+    assert b"".join(map(encoder.encode, parts(tone()))) == b""
+    info = soundfile.info(io.BytesIO(encoder.finish()))
+    assert info.frames / info.samplerate == pytest.approx(SECONDS, abs=0.08 if name == "mp3" else 1e-6)
 
 
 @pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "wav"])
@@ -97,6 +115,25 @@ def test_the_rate_of_the_file_can_be_chosen(rate: int) -> None:
     assert found == rate == encoder.rate
     assert len(samples) / rate == pytest.approx(SECONDS, abs=0.01)
     assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
+
+
+@pytest.mark.parametrize("rate", [24000, 16000, 44100])
+def test_another_rate_has_no_seams(rate: int) -> None:
+    """A chord at the instants of the other rate, whatever the parts: the closed form is the reference."""
+    pitches, ends = torch.tensor([[150.0], [440.0], [1900.0], [3300.0]], dtype=torch.float64), [1, 2, 700, 8000, 8003]
+
+    def chord(count: int, rate: int) -> Tensor:
+        return 0.2 * torch.sin(2 * torch.pi * pitches * torch.arange(count) / rate).sum(0)
+
+    for count in (30001, 22050, 517, 40):
+        audio = chord(count, RATE).float()
+        streamed, whole = Encoder("pcm", RATE, 1.0, rate), Encoder("pcm", RATE, 1.0, rate)
+        cut = [part for part in audio.tensor_split(ends) if len(part)]
+        data = b"".join([*map(streamed.encode, cut), streamed.finish()])
+        assert data == whole.encode(audio) + whole.finish()
+        samples = torch.tensor(np.frombuffer(data, "<i2") / 32768)
+        assert len(samples) == math.ceil(count * rate / RATE)  # those before the end of the last one
+        assert (samples - chord(len(samples), rate))[100:-100].abs().sum() < 1e-4 * len(samples)
 
 
 @pytest.mark.parametrize("name", sorted(CODECS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -197,15 +198,40 @@ def test_no_more_requests_than_the_limit_are_computed_at_once() -> None:
     assert 2 in active and max(active) == 2
 
 
-def test_the_time_of_a_request_that_nobody_reads_passes() -> None:
-    async def call() -> None:
-        stream = engine.submit(SpeechRequest(text=LONG * 20, seed=1))
-        await until(lambda: stream.ended)
-        assert sample(engine, "tts_requests_total", voice="embedded", result="timeout") == 1
-        assert len(stream.speeches) < len(stream.pieces)
+def test_time_passes_before_the_first_part_and_without_progress() -> None:
+    """A text whose computation takes longer than --timeout is spoken to its end; one that waits for it times out."""
 
-    with running_engine(timeout=0.5) as engine:
+    async def call() -> None:
+        stream, waiting = (engine.submit(SpeechRequest(text=text, seed=1)) for text in (LONG * 5, "Two."))
+        await until(lambda: stream.ended and waiting.ended)
+        assert time.monotonic() - stream.start > 0.5 and torch.equal(await collect(stream), reference(LONG * 5, 1))
+        with pytest.raises(RequestError, match=r"did not begin within 0\.2 seconds"):
+            await collect(waiting)
+        assert sample(engine, "tts_requests_total", voice="embedded", result="timeout") == 1
+
+    with running_engine(timeout=0.2, batching=False) as engine:
+        engine._forecast.add(1e6, 1.0)  # else the second one would be refused at once
         run(call())
+
+
+def test_a_request_that_cannot_begin_in_time_is_refused_at_once() -> None:
+    async def call() -> list[RequestError]:
+        streams = [engine.submit(SpeechRequest(text=LONG * 5, seed=1)) for _ in range(2)]
+        errors = []
+        for _ in range(2):
+            with pytest.raises(RequestError) as caught:
+                engine.submit(SpeechRequest(text=LONG * 5))
+            errors.append(caught.value)
+        for stream in streams:
+            stream.cancel()
+        return errors
+
+    with running_engine(batching=False, timeout=30) as engine:
+        engine._forecast.add(60.0, 60.0)  # a second of audio takes a second
+        first, second = run(call())
+    assert (first.status, first.code) == (503, "overloaded") and "would wait for" in first.message
+    waits = [int(error.headers["Retry-After"]) for error in (first, second)]
+    assert 30 < waits[0] < waits[1] < 60  # the second refused client has its turn after the first one
 
 
 def test_a_fault_of_the_thread_ends_all_requests() -> None:

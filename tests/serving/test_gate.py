@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.config import ServingConfig
 from serving.errors import RequestError
-from serving.gate import Gate, JsonFormatter
+from serving.gate import Gate, canonical
+from serving.logs import JsonFormatter
 from serving.metrics import Metrics
 from tests.serving.conftest import run
 
@@ -163,6 +164,30 @@ def test_a_socket_without_the_key_gets_the_error_where_the_server_can_send_one()
     sent, _ = call(answer_200, [{"type": "websocket.connect"}], **scope, key="secret")
     assert [message["type"] for message in sent] == ["websocket.http.response.start", "websocket.http.response.body"]
     assert sent[0]["status"] == 401 and b"Authorization: Bearer KEY" in sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/audio/speech/", "/v1/audio/speech"),
+        ("/audio/speech", "/v1/audio/speech"),
+        ("//v1//audio/voices", "/v1/audio/voices"),
+        ("/models/tts-1", "/v1/models/tts-1"),
+        ("/modelshop", "/modelshop"),
+        ("//etc/", "//etc/"),
+        ("/", "/"),
+    ],
+)
+def test_paths_as_clients_write_them(path: str, expected: str) -> None:
+    assert canonical(path) == expected
+
+
+def test_an_answer_that_is_cut_is_an_error_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["log"]["cut"] = True
+
+    call(cut, [])
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 @pytest.mark.parametrize(

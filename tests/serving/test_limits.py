@@ -31,6 +31,7 @@ GET = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
 SPEECH = "/v1/audio/speech"
 # At four times the speed, audio of short sentences lasts for less than the pauses of a reader that reads each message late.
 FAST = {"seed": 3, "speed": 4.0}
+PCM = {"response_format": "pcm", "sample_rate": 22050}
 TEXT = "Two. Yes! " * 10
 
 
@@ -182,7 +183,7 @@ def in_real_time(message: dict[str, Any]) -> float:
 @pytest.mark.parametrize(
     "reader",
     [
-        http_reader({"input": LONG, "response_format": "pcm"} | FAST, lambda _: 0.55),
+        http_reader({"input": LONG} | PCM | FAST, lambda _: 0.55),
         socket_reader({"type": "end", "text": TEXT} | FAST, lambda _: 0.55),
     ],
     ids=["http", "websocket"],
@@ -199,7 +200,7 @@ def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(reader: Reader) ->
 @pytest.mark.parametrize(
     "reader",
     [
-        http_reader({"input": LONG, "response_format": "pcm", "seed": 3}, in_real_time),
+        http_reader({"input": LONG, "seed": 3} | PCM, in_real_time),
         socket_reader({"type": "end", "text": LONG, "seed": 3}, in_real_time),
     ],
     ids=["http", "websocket"],

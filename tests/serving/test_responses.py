@@ -81,7 +81,7 @@ def test_an_error_before_the_first_part_is_the_status() -> None:
 def test_an_error_after_it_leaves_the_answer_incomplete() -> None:
     answer = send(PART, timeout_error(3))
     assert answer.sent[0]["status"] == 200 and answer.sent[-1]["more_body"] is True
-    assert answer.body == to_pcm(PART).tobytes() and "3 seconds" in answer.log["error"]
+    assert answer.body == to_pcm(PART).tobytes() and "3 seconds" in answer.log["error"] and answer.log["cut"]
 
 
 def test_an_error_among_events_is_the_last_event() -> None:
@@ -104,8 +104,8 @@ def test_an_archive_has_an_error_in_place_of_a_stream_that_fails(ending: str) ->
 
     async def call() -> list[bytes]:
         streams = [make_stream(PART, timeout_error(3)), make_stream(PART, None)]
-        encoders = [Encoder(ending, 22050) for _ in streams]
-        return [chunk async for chunk in zip_chunks(streams, encoders, ending, Pace(60))]
+        encoders = [Encoder(ending, 22050, whole=True) for _ in streams]
+        return [chunk async for chunk in zip_chunks(streams, encoders, Pace(60))]
 
     first, *rest = run(call())
     assert b"error_0.json" in first and b"audio_1" not in first

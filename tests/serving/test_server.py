@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+import wave
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,11 @@ def test_the_client_of_openai(openai_client: Any, tmp_path: Path) -> None:
     create = openai_client.audio.speech.create
     create(model="tts-1", voice="alloy", input="Two.", response_format="wav").write_to_file(tmp_path / "two.wav")
     assert to_pcm(load_audio(tmp_path / "two.wav", 22050)).tobytes() == pcm("Two.")
-    extra = {"seed": 5, "vocoder": "waveglow", "sigma": 0.5, "denoising_strength": 0.2}
+    with wave.open(str(tmp_path / "two.wav")) as file:
+        assert file.readframes(file.getnframes()) == pcm("Two.")
+    raw = create(model="tts-1", voice="alloy", input="Two.", response_format="pcm").content
+    assert len(raw) == pytest.approx(len(pcm("Two.")) * 24000 / 22050, abs=2)  # what it hands to a player of 24,000 Hz
+    extra = {"sample_rate": 22050, "seed": 5, "vocoder": "waveglow", "sigma": 0.5, "denoising_strength": 0.2}
     response = create(model="tts-1", voice="alloy", input="Two.", response_format="pcm", extra_body=extra)
     assert response.content == pcm("Two.", 5, vocoder="waveglow", sigma_infer=0.5, denoising_strength=0.2)
     assert openai_client.models.list().data[0].id == "tacotron2"
@@ -48,7 +53,10 @@ def test_the_client_of_openai_streams(openai_client: Any, server: ServerProcess)
     """The first bytes come while the server computes: then its queue still has the request."""
     speech = openai_client.audio.speech.with_streaming_response
     parts = []
-    with speech.create(model="tts-1", voice="alloy", input=LONG * 2, response_format="pcm") as response:
+    rate = {"sample_rate": 22050}
+    with speech.create(
+        model="tts-1", voice="alloy", input=LONG * 2, response_format="pcm", extra_body=rate
+    ) as response:
         for part in response.iter_bytes():
             if not parts:
                 assert server.metric("tts_queue_length") == 1
@@ -82,7 +90,7 @@ def test_wyoming(server: ServerProcess) -> None:
     assert audio(asyncio.run(exchange(whole, last="audio-stop"))) == pcm("Two.")
     pieces = [*map(SynthesizeChunk, ["Ye", "s! Tw", "o."]), Synthesize("Yes! Two.")]
     answers = asyncio.run(exchange(SynthesizeStart(), *pieces, SynthesizeStop(), last="synthesize-stopped"))
-    assert audio(answers) == pcm("Yes!") + pcm("Two.")
+    assert audio(answers) == pcm("Yes!") + bytes(2 * round(0.35 * 22050)) + pcm("Two.", number=1)
     (error,) = asyncio.run(exchange(Synthesize("Two.", SynthesizeVoice("nobody")), last="error"))
     assert "nobody" in error.data["text"]
 
@@ -143,9 +151,19 @@ def test_flags_that_the_parser_refuses(flags: list[str]) -> None:
 def test_flags_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key of the flag comes before that of the environment, without spaces around it."""
     monkeypatch.setenv("TTS_API_KEY", " of the environment\n")
+    monkeypatch.setenv("TTS_CORS_ORIGIN", "c, d")
+    monkeypatch.setenv("TTS_GRACE", "4")
+    monkeypatch.setenv("TTS_PORT", "tcp://10.0.0.1:80")  # Kubernetes's, for a service named tts
     words = "--fp16 --int8 --plain --no-page --log-texts --cors-origin a --cors-origin b --seed 4 --chat-timeout 3"
     config = parse_args(words.split())
     assert config.fp16 and config.int8 and config.plain and config.log_texts and not config.page
     assert (config.cors_origin, config.seed, config.conversation.chat_timeout) == (("a", "b"), 4, 3.0)
     assert config.api_key == "of the environment" and parse_args(["--api-key", " k "]).api_key == "k"
-    assert parse_args([]).cors_origin == ()
+    assert (config.grace, config.port) == (4.0, 8000)
+    assert parse_args([]).cors_origin == ("c", "d")
+    monkeypatch.setenv("TTS_GRACE", "soon")
+    monkeypatch.setenv("TTS_PAGE", "maybe")
+    with pytest.raises(
+        UsageError, match=r"TTS_PAGE: 'maybe': expected 1 or .*\nTTS_GRACE: 'soon': invalid float value"
+    ):
+        parse_args([])

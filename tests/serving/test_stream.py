@@ -70,9 +70,26 @@ def test_a_stream_without_audio_ends_by_its_time_and_leaves() -> None:
         stream = make_stream(0.01)
         released: list[SpeechStream] = []
         stream.on_cancel = released.append
-        with pytest.raises(RequestError, match=r"within 0.01 seconds \(--timeout\)") as caught:
+        with pytest.raises(RequestError, match=r"did not begin within 0.01 seconds \(--timeout\)") as caught:
             await anext(stream)
         assert caught.value.status == 504 and stream.cancelled and released == [stream]
+
+    run(call())
+
+
+def test_progress_sets_the_time_back() -> None:
+    """Of the whole answer: a batch's streams share a clock. Without progress it ends."""
+
+    async def call() -> None:
+        stream, other = make_stream(0.2), make_stream(0.2)
+        other.clock = stream.clock
+        for _ in range(4):
+            await asyncio.sleep(0.1)
+            other.put(torch.zeros(1))
+        stream.put(torch.zeros(2))
+        assert len(await anext(stream)) == 2
+        with pytest.raises(RequestError, match=r"made no progress for 0.2 seconds \(--timeout\)"):
+            await anext(stream)
 
     run(call())
 

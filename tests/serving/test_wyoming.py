@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from serving.engine import Engine
-from tests.serving.conftest import LONG, run, running_engine
+from serving.stream import SpeechRequest
+from tests.serving.conftest import LONG, run, running_engine, until
 from tests.serving.server_process import free_port
 
 pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
 pytestmark = pytest.mark.slow
 PATIENCE = 60  # seconds
+SOUND, END = ["audio-start", "audio-chunk"], ["audio-stop", "synthesize-stopped"]
 
 
 def with_client(engine: Engine, steps: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
@@ -42,19 +45,108 @@ async def read_until(client: Any, kind: str) -> list[Any]:
     return events
 
 
-def test_a_whole_text_is_spoken_after_an_error_within_a_stream(engine: Engine) -> None:
-    from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart
+async def read_all(client: Any) -> list[Any]:
+    """The events until the server closes the connection."""
+    events: list[Any] = []
+    while event := await asyncio.wait_for(client.read_event(), PATIENCE):
+        events.append(event)
+    return events
+
+
+def stream_of(*pieces: str, voice: str | None = None) -> list[Any]:
+    """A text in pieces as Home Assistant sends it: the whole text comes once more before the end."""
+    from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
+
+    chunks = map(SynthesizeChunk, pieces)
+    return [SynthesizeStart(SynthesizeVoice(voice)), *chunks, Synthesize("".join(pieces)), SynthesizeStop()]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "voice", "code", "kinds"),
+    [
+        (("Two.",), "nobody", "voice_not_found", ["error", "synthesize-stopped"]),
+        (("It is late. ", "{HH AH0 XX9}\n"), None, "invalid_text", [*SOUND, "error", *END]),
+        (("Yes! It is", "a" * 5000), None, "text_too_long", [*SOUND, "error", *END]),
+        (("Yes! It is nine. ",), "Alloy", None, [*SOUND, *END]),
+    ],
+)
+def test_each_text_in_pieces_comes_to_its_end(
+    engine: Engine, caplog: pytest.LogCaptureFixture, pieces: tuple, voice: str | None, code: str | None, kinds: list
+) -> None:
+    """Home Assistant waits for synthesize-stopped or the end of the connection, whatever happens; each leaves a line of log."""
+
+    async def steps(client: Any) -> list[Any]:
+        for event in stream_of(*pieces, voice=voice):
+            await client.write_event(event.event())
+        return await (read_all(client) if code else read_until(client, "synthesize-stopped"))
+
+    with caplog.at_level(logging.INFO, logger="serving"):
+        events = with_client(engine, steps)
+    found = [event.type for event in events]
+    assert [kind for kind, before in zip(found, ["", *found], strict=False) if kind != before] == kinds
+    (line,) = [record.fields for record in caplog.records if record.message == "wyoming"]  # type: ignore[attr-defined]
+    assert line["event"] in ("synthesize-start", "error") and ("error" in line) == bool(code)
+    if code:
+        assert next(event for event in events if event.type == "error").data["code"] == code
+    if "audio-chunk" in kinds:
+        assert line["audio_seconds"] > 0 and line["voice"] == "embedded" and line["seed"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({"text": "..."}, "no_audio"),
+        ({"text": "Two.", "voice": {"name": "nobody"}}, "voice_not_found"),
+        ({"text": "Two.", "voice": {"name": 7}}, "invalid_body"),
+        ({}, "invalid_body"),
+    ],
+)
+def test_a_whole_text_that_cannot_be_spoken_ends_the_connection(engine: Engine, data: dict, code: str) -> None:
+    from wyoming.event import Event
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(Event("synthesize", data))
+        return await read_all(client)
+
+    events = [event for event in with_client(engine, steps) if event.type not in SOUND]
+    assert events[0].data["code"] == code and [event.type for event in events[1:]] in ([], ["audio-stop"])
+
+
+def test_a_line_that_is_no_event_and_a_ping(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    from wyoming.ping import Ping
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(Ping("hello").event())
+        pong = await client.read_event()
+        client._writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        return [pong, *await read_all(client)]
+
+    with caplog.at_level(logging.INFO, logger="serving"):
+        pong, error = with_client(engine, steps)
+    assert (pong.type, pong.data["text"]) == ("pong", "hello") and error.data["code"] == "invalid_message"
+    assert "no event" in caplog.records[-1].fields["error"]  # type: ignore[attr-defined]
+
+
+def test_an_error_in_mid_stream_is_one_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The queue fills up between two sentences of one text."""
+    from wyoming.tts import SynthesizeChunk, SynthesizeStart
 
     async def steps(client: Any) -> list[Any]:
         await client.write_event(SynthesizeStart().event())
-        await client.write_event(SynthesizeChunk("{HH AH0 XX9}\n").event())
-        error = (await read_until(client, "error"))[-1]
-        await client.write_event(Synthesize("Two.").event())
-        return [error, *await read_until(client, "audio-stop")]
+        await client.write_event(SynthesizeChunk("Yes! It").event())
+        events = await read_until(client, "audio-chunk")
+        await until(lambda: not engine._streams)
+        held = engine.submit(SpeechRequest(text="Two."))
+        await client.write_event(SynthesizeChunk(" is nine. ").event())
+        await client.write_event(SynthesizeChunk("So").event())
+        events += await read_all(client)
+        held.cancel()
+        return events
 
-    error, *events = with_client(engine, steps)
-    assert "XX9" in error.data["text"] and error.data["code"] == "invalid_text"
-    assert any(len(event.payload or b"") > 0 for event in events)
+    with running_engine(max_queue=1) as engine, caplog.at_level(logging.INFO, logger="serving"):
+        events = with_client(engine, steps)
+    assert [event.type for event in events[-3:]] == ["error", *END] and events[-3].data["code"] == "overloaded"
+    assert [record.levelname for record in caplog.records if record.message == "wyoming"] == ["ERROR"]
 
 
 def test_a_text_without_words_has_no_audio(engine: Engine) -> None:
@@ -77,19 +169,6 @@ def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatc
 
     monkeypatch.setattr("serving.wyoming.READ_AHEAD", 2)
     assert len(with_client(engine, steps)) == 5
-
-
-def test_a_text_in_pieces_is_limited_before_its_end(engine: Engine) -> None:
-    from wyoming.tts import SynthesizeChunk, SynthesizeStart
-
-    async def steps(client: Any) -> list[Any]:
-        await client.write_event(SynthesizeStart().event())
-        for _ in range(5):
-            await client.write_event(SynthesizeChunk("word " * 200).event())
-        return await read_until(client, "error")
-
-    error = with_client(engine, steps)[-1]
-    assert error.data["code"] == "text_too_long" and "5000 characters" in error.data["text"]
 
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from serving.page.speaking import Speaker, Talker, visitor_message
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (overload_error(3), "Many people are listening just now. Please try again in a moment."),
+        (overload_error("full", 3), "Many people are listening just now. Please try again in a moment."),
         (timeout_error(20), "This took too long. Please try again, perhaps with a shorter text."),
         (not_ready_error(True), "The server is stopping; try another one."),
         (
