@@ -273,5 +273,11 @@ def environment_argv(
 def given_options(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, Any]:
     """Return only the options that the command line names, without defaults."""
     unset = object()
-    blank = argparse.Namespace(**{action.dest: unset for action in parser._actions})
-    return {name: value for name, value in vars(parser.parse_args(argv, blank)).items() if value is not unset}
+    # A repeated flag appends to what it finds, and begins a list where that is None.
+    repeated = {action.dest: None for action in parser._actions if isinstance(action, argparse._AppendAction)}
+    blank = argparse.Namespace(**{action.dest: unset for action in parser._actions} | repeated)
+    return {
+        name: value
+        for name, value in vars(parser.parse_args(argv, blank)).items()
+        if value is not repeated.get(name, unset)
+    }

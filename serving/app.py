@@ -216,7 +216,7 @@ async def refuse_path(request: Request) -> Response:
     if allowed:
         message = f"method {request.method}: expected {' or '.join(allowed)}"
         raise HTTPException(405, message, {"Allow": ", ".join(allowed)})
-    raise HTTPException(404, f"path {quote_value(request.url.path)}: not found; /docs lists all")
+    raise HTTPException(404)
 
 
 @health.get("/healthz")

@@ -9,6 +9,7 @@ import json
 import math
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from http import HTTPStatus
 
 import torch
 from starlette.exceptions import HTTPException
@@ -18,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from common.inference.words import Word
 from serving.encoding import Encoder, Sink
-from serving.errors import RequestError
+from serving.errors import RequestError, quote_value
 from serving.limits import Pace
 from serving.stream import SpeechStream
 
@@ -190,4 +191,6 @@ def handle_request_error(request: Request, error: Exception) -> Response:
 def handle_http_error(request: Request, error: Exception) -> Response:
     """Answer an unknown path or method, or a body that is too large or too late."""
     assert isinstance(error, HTTPException)
-    return handle_request_error(request, RequestError(error.status_code, str(error.detail), headers=error.headers))
+    path = f"path {quote_value(request.url.path)}: not found; /docs lists all"
+    message = path if error.detail == HTTPStatus.NOT_FOUND.phrase else str(error.detail)
+    return handle_request_error(request, RequestError(error.status_code, message, headers=error.headers))
