@@ -19,7 +19,7 @@ from serving.logs import PREFIX
 
 ADDRESS = ("host", "port", "wyoming_port", "page")
 VOICES = (
-    *("voices", "embedded", "default_voice", "vocoder", "seed", "speed", "volume", "pcm_rate"),
+    *("voices", "embedded", "default_voice", "vocoder", "seed", "speed", "volume", "sentence_pause", "pcm_rate"),
     *("cpu", "fp16"),
 )
 LIMITS = (

@@ -12,6 +12,7 @@ from common.inference.arguments import vocoder_flags
 from common.inference.config import GRIFFIN_LIM
 from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, option, problems_of
 from common.quality.recogniser import SIZES
+from common.spec import SENTENCE_PAUSE
 from common.web.sockets import PORT
 from models import REGISTRY
 from serving.logs import LOG_FORMATS
@@ -97,6 +98,12 @@ class ServingConfig:
     volume: float = option(
         1.0, "volume of requests that name none, a factor; samples beyond full scale are clipped", check=VOLUME
     )
+    sentence_pause: float | None = option(
+        None,
+        f"seconds of silence between sentences, each then spoken by itself (default: {SENTENCE_PAUSE:g}, in texts that are cut)",
+        check=NOT_NEGATIVE,
+        metavar="SECONDS",
+    )
     pcm_rate: int = option(
         PCM_RATE,
         "sampling rate of pcm over HTTP, in Hz, for requests that name none; clients of OpenAI's API expect 24,000",
@@ -150,6 +157,11 @@ class ServingConfig:
     log_texts: bool = option(False, "include texts in the log", action=BooleanOptionalAction)
 
     conversation: ConversationConfig = field(default_factory=ConversationConfig)  # of the page
+
+    @property
+    def silence(self) -> float:
+        """Seconds between sentences that are requests of their own."""
+        return SENTENCE_PAUSE if self.sentence_pause is None else self.sentence_pause
 
     def __post_init__(self) -> None:
         problems = problems_of(self)

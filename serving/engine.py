@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from weakref import WeakSet
 
 import torch
@@ -27,6 +28,7 @@ from serving.config import ServingConfig
 from serving.errors import NOTHING, RequestError, not_ready_error, overload_error
 from serving.forecast import Forecast, work_before
 from serving.metrics import Metrics
+from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, SpeechStream, Visit, check, require_text
 from serving.voices import Voices, VoiceSettings
 from synthesizer import Synthesizer
@@ -262,7 +264,7 @@ class Engine:
         )
         try:
             voice = self.voices.get(stream.voice, settings)
-            stream.begin(voice)
+            stream.begin(voice, self._sentences(stream), self.config.silence)
         except (DataError, UsageError) as error:
             problem = "; ".join(error.problems.values()) if isinstance(error, BadRows) else str(error)
             code = NOTHING if isinstance(error, NothingToSay) else "invalid_text"
@@ -272,6 +274,13 @@ class Engine:
             self._fail(stream, error)
             return None
         return _Job(stream, voice)
+
+    def _sentences(self, stream: SpeechStream) -> list[str] | None:
+        """Return the sentences of a stream's text, if the settings want silence between them."""
+        if self.config.sentence_pause is None:
+            return None
+        cutter = SentenceCutter(partial(self.voices.sentence_ends, stream.voice))
+        return [*cutter.add(stream.request.text), *cutter.finish()]
 
     def _compute_mels(self, jobs: list[_Job]) -> None:
         """Start the next piece of every job that has none in progress, the pieces of a voice as one batch."""

@@ -158,10 +158,20 @@ class SpeechStream:
         if samples := round(seconds * self.sampling_rate):
             self.put(torch.zeros(1).expand(samples))
 
-    def begin(self, voice: Synthesizer) -> None:
-        """Cut the text into pieces. Raises DataError if it cannot be read or has no words."""
+    def begin(self, voice: Synthesizer, sentences: list[str] | None = None, pause: float = 0.0) -> None:
+        """Cut the text into pieces; if its sentences are given, these apart, with `pause` seconds of silence between them.
+
+        Raises DataError if it cannot be read or has no words.
+        """
         self._synthesizer = voice
-        self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
+        line = Line(self.request.text, self.seed, self.request.number)
+        cuts = [voice.cut_line(line._replace(text=text)) for text in sentences or [line.text]]
+        if len(cuts) == 1:
+            (self.pieces,) = cuts
+            return
+        cuts[:-1] = [[*cut[:-1], *(last._replace(pause=last.pause or pause) for last in cut[-1:])] for cut in cuts[:-1]]
+        pieces = [piece for cut in cuts for piece in cut]
+        self.pieces = [piece._replace(key=(*piece.key[:2], number)) for number, piece in enumerate(pieces)]
 
 
 class Visit:

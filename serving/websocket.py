@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-from common.spec import SENTENCE_PAUSE
 from serving.engine import Engine
 from serving.errors import NOTHING, RequestError, not_ready_error
 from serving.limits import pace_of
@@ -188,7 +187,7 @@ class Session:
         self.stream = stream = self.engine.submit(settings.request(sentence, number), self.visit)
         encoder = settings.encoder(stream.sampling_rate, self.engine.config)
         await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
-        pause = SENTENCE_PAUSE if number else 0.0
+        pause = self.engine.config.silence if number else 0.0
         try:
             async for samples in audio_chunks(stream, encoder, pace_of(self.socket.scope), pause):
                 if current == self.round:

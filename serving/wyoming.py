@@ -18,7 +18,6 @@ from wyoming.ping import Ping, Pong
 from wyoming.server import AsyncEventHandler, AsyncTcpServer
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped, SynthesizeVoice
 
-from common.spec import SENTENCE_PAUSE
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import NOTHING, RequestError, not_ready_error, quote_value
@@ -220,7 +219,7 @@ class Handler(AsyncEventHandler):
             request = SpeechRequest(text=text, voice=exchange.voice, seed=exchange.seed, number=exchange.number)
             stream = self.engine.submit(request, self.visit)
             encoder = Encoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
-            pause = SENTENCE_PAUSE if exchange.number else 0.0
+            pause = config.silence if exchange.number else 0.0
             exchange.number += 1
             try:
                 async for samples in audio_chunks(stream, encoder, self.pace, pause):

@@ -10,7 +10,8 @@ import gradio as gr
 
 from common.inference.config import SynthesisConfig
 from common.web.page import OPTIONS, SEND_LOOK, make_field, make_look, make_pictures, make_text
-from serving.config import FASTEST, SLOWEST, ConversationConfig
+from serving.config import ConversationConfig
+from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
 from serving.page import Page
 from serving.page.relay import Relay

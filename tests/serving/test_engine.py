@@ -71,6 +71,17 @@ def test_without_batching_requests_are_computed_one_after_the_other() -> None:
         assert torch.equal(sound, reference(text, 1))
 
 
+def test_silence_between_sentences_can_be_chosen() -> None:
+    """In a text that would be spoken in one piece; the first sentence is that of the library."""
+    with running_engine(sentence_pause=1.0) as engine:
+        audio, stream = speak(engine, text="Yes! Two.", seed=1)
+        assert [piece.text for piece in stream.pieces] == ["Yes!", "Two."]
+        (single, _), first = speak(engine, text="Yes!", seed=1), reference("Yes!", 1)
+    silence = audio[len(first) :][:22050]
+    assert torch.equal(single, first) and torch.equal(audio[: len(first)], first)
+    assert len(silence) == 22050 and not silence.any() and len(audio) > len(first) + 22050 + 1000
+
+
 def test_a_seed_is_drawn_unless_the_server_has_one(engine: Engine) -> None:
     seeds = {speak(engine, text="Two.")[1].seed for _ in range(3)}
     assert len(seeds) == 3
