@@ -14,18 +14,17 @@ from serving.schemas import BatchBody, Format, Rate, SpeechBody
 from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH
 
 
-@pytest.mark.parametrize("name", ["max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets"])
-def test_a_limit_of_zero_is_refused(name: str) -> None:
-    assert getattr(ServingConfig(**{name: 1}), name) == 1
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}: 0, expected at least 1"):
-        ServingConfig(**{name: 0})
-
-
 def test_all_problems_are_one_error() -> None:
+    counts = ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets")
+    wrong = {"port": -1, "wyoming_port": LARGEST_PORT + 1, "speed": 4.1, "volume": -0.1, "sentence_pause": -1.0}
+    wrong |= dict.fromkeys(counts, 0) | {"timeout": float("nan"), "idle_timeout": 0.0, "grace": -1.0, "api_key": " "}
     with pytest.raises(UsageError) as error:
-        ServingConfig(port=LARGEST_PORT + 1, grace=-1.0, timeout=float("nan"), api_key=" ", embedded=False)
-    flags = [line.split(": ")[0] for line in str(error.value).splitlines()]
-    assert flags == ["--port", "--timeout", "--grace", "--api-key", "--no-embedded"]
+        ServingConfig(**wrong, embedded=False)
+    lines = str(error.value).splitlines()
+    flags = {f"--{name.replace('_', '-')}: {value}, expected" for name, value in wrong.items()}
+    assert {line[: line.index("expected") + 8] for line in lines[:-1]} == flags and len(lines) == len(wrong) + 1
+    assert lines[-1].startswith("--no-embedded: no voice is left") and "--port: -1, expected 0 to 65535" in lines
+    ServingConfig(**dict.fromkeys(counts, 1), port=LARGEST_PORT, speed=4.0, volume=0.0, sentence_pause=0.0, grace=0.0)
 
 
 def test_requests_may_choose_all_formats() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -90,40 +89,42 @@ def test_a_size_that_is_not_stated_is_counted(size: int) -> None:
     assert caught.value.status_code == 413
 
 
-@pytest.mark.parametrize(
-    ("app", "status", "counted"), [(status_of(399), 399, 0), (status_of(400), 400, 1), (leave, 499, 1)]
-)
-def test_the_status_is_logged_and_errors_are_counted(
-    app: ASGIApp, status: int, counted: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, logger="serving.access"):
-        _, metrics = call(app, [])
-    (record,) = caplog.records
-    assert record.fields["status"] == status  # type: ignore[attr-defined]
-    assert errors(metrics, status) == counted
-
-
-def socket_app(*messages: Message) -> Callable[..., Any]:
+def socket_app(*kinds: str) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for message in messages:
-            await send(message)
+        for kind in kinds:
+            await send({"type": f"websocket.{kind}", "code": 1000})
 
     return app
 
 
-@pytest.mark.parametrize(("accepted", "status"), [(True, 101), (False, 403)])
-def test_a_socket_that_was_open_is_no_error(accepted: bool, status: int, caplog: pytest.LogCaptureFixture) -> None:
-    messages: list[Message] = [{"type": "websocket.accept"}] if accepted else []
+async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+    await status_of(200)(scope, receive, send)
+    scope["log"]["cut"] = True
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "app", "status", "level"),
+    [
+        ("http", "/v1/x", status_of(399), 399, "INFO"),
+        ("http", "/v1/x", status_of(400), 400, "INFO"),
+        ("http", "/v1/x", leave, 499, "INFO"),
+        ("http", "/v1/x", cut, 200, "ERROR"),
+        ("websocket", "/v1/x", socket_app("accept", "close"), 101, "INFO"),  # one that was open is no error
+        ("websocket", "/v1/x", socket_app("close"), 403, "INFO"),
+        ("http", "/v1/models", status_of(200), 200, "INFO"),
+        ("http", "/assets/a.js", status_of(200), 200, None),  # files of the page, where they fail
+        ("http", "/gradio_api/heartbeat/x", status_of(200), 200, None),
+        ("http", "/assets/a.js", status_of(404), 404, "INFO"),
+    ],
+)
+def test_the_status_is_logged_and_errors_are_counted(
+    kind: str, path: str, app: ASGIApp, status: int, level: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="serving.access"):
-        _, metrics = call(socket_app(*messages, {"type": "websocket.close", "code": 1000}), [], type="websocket")
-    assert caplog.records[0].fields["status"] == status  # type: ignore[attr-defined]
-    assert errors(metrics, 403) == (not accepted)
-
-
-def test_a_socket_without_the_key_is_closed_by_policy() -> None:
-    """1008 of RFC 6455, 7.4.1."""
-    (close,), _ = call(answer_200, [{"type": "websocket.connect"}], type="websocket", key="k")
-    assert (close["type"], close["code"]) == ("websocket.close", 1008) and "key is missing" in close["reason"]
+        _, metrics = call(app, [], type=kind, path=path)
+    found = [(record.levelname, record.fields["status"]) for record in caplog.records]  # type: ignore[attr-defined]
+    assert found == ([(level, status)] if level else [])
+    assert errors(metrics, status) == (status >= 400)
 
 
 def test_the_reason_of_a_close_is_whole_characters_of_at_most_123_bytes() -> None:
@@ -158,10 +159,13 @@ def test_a_line_of_the_log_has_utc_and_milliseconds(monkeypatch: pytest.MonkeyPa
     }
 
 
-def test_a_socket_without_the_key_gets_the_error_where_the_server_can_send_one() -> None:
-    """uvicorn offers ASGI's extension for it; other servers close with 403."""
-    scope = {"type": "websocket", "extensions": {"websocket.http.response": {}}}
-    sent, _ = call(answer_200, [{"type": "websocket.connect"}], **scope, key="secret")
+def test_a_socket_without_the_key_is_refused() -> None:
+    """Closed by policy (1008 of RFC 6455, 7.4.1); with the error where the server can send one, as uvicorn by ASGI's extension."""
+    scope = {"type": "websocket", "key": "k"}
+    (close,), _ = call(answer_200, [{"type": "websocket.connect"}], **scope)
+    assert (close["type"], close["code"]) == ("websocket.close", 1008) and "key is missing" in close["reason"]
+    scope["extensions"] = {"websocket.http.response": {}}
+    sent, _ = call(answer_200, [{"type": "websocket.connect"}], **scope)
     assert [message["type"] for message in sent] == ["websocket.http.response.start", "websocket.http.response.body"]
     assert sent[0]["status"] == 401 and b"Authorization: Bearer KEY" in sent[1]["body"]
 
@@ -180,26 +184,6 @@ def test_a_socket_without_the_key_gets_the_error_where_the_server_can_send_one()
 )
 def test_paths_as_clients_write_them(path: str, expected: str) -> None:
     assert canonical(path) == expected
-
-
-def test_an_answer_that_is_cut_is_an_error_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["log"]["cut"] = True
-
-    call(cut, [])
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "lines"),
-    [("/assets/a.js", 200, 0), ("/assets/a.js", 404, 1), ("/gradio_api/heartbeat/x", 200, 0), ("/v1/models", 200, 1)],
-)
-def test_files_of_the_page_are_logged_where_they_fail(
-    path: str, status: int, lines: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, logger="serving.access"):
-        call(status_of(status), [], path=path)
-    assert len(caplog.records) == lines
 
 
 @pytest.mark.parametrize(

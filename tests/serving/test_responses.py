@@ -72,24 +72,19 @@ def test_a_complete_answer_has_a_mark_of_its_end() -> None:
     assert "disconnected" not in answer.log and answer.stream.cancelled
 
 
-def test_an_error_before_the_first_part_is_the_status() -> None:
-    answer = send(timeout_error(3))
-    assert answer.sent[0]["status"] == 504 and json.loads(answer.body)["error"]["code"] == "timeout"
-    assert "3 seconds" in answer.log["error"] and answer.stream.cancelled
-
-
-def test_an_error_after_it_leaves_the_answer_incomplete() -> None:
-    answer = send(PART, timeout_error(3))
-    assert answer.sent[0]["status"] == 200 and answer.sent[-1]["more_body"] is True
-    assert answer.body == to_pcm(PART).tobytes() and "3 seconds" in answer.log["error"] and answer.log["cut"]
-
-
-def test_an_error_among_events_is_the_last_event() -> None:
-    answer = send(PART, timeout_error(3), error_chunk=error_event)
-    assert answer.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
-    event = json.loads(answer.sent[-2]["body"].decode().removeprefix("data: "))
-    assert event == {"type": "error", **timeout_error(3).body()}
-    assert answer.sent[-2]["body"].endswith(b"\n\n")
+def test_an_error_is_the_status_then_the_end_or_the_last_event() -> None:
+    """Before the first part; after it, without and with events. What is cut is an error of the log."""
+    before, after = send(timeout_error(3)), send(PART, timeout_error(3))
+    event = send(PART, timeout_error(3), error_chunk=error_event)
+    assert before.sent[0]["status"] == 504 and json.loads(before.body)["error"]["code"] == "timeout"
+    assert "cut" not in before.log and before.stream.cancelled
+    assert after.sent[0]["status"] == 200 and after.body == to_pcm(PART).tobytes()
+    assert after.sent[-1]["more_body"] is True  # the answer is incomplete
+    assert event.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    data = event.sent[-2]["body"].decode()
+    assert json.loads(data.removeprefix("data: ")) == {"type": "error", **timeout_error(3).body()}
+    assert data.endswith("\n\n") and after.log["cut"] and event.log["cut"]
+    assert all("3 seconds" in answer.log["error"] for answer in (before, after, event))
 
 
 def test_a_client_that_leaves_ends_the_computation_and_is_noted() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import wave
 from pathlib import Path
@@ -99,17 +98,8 @@ def test_a_voice_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     folder = tmp_path / "voices" / "broken"
     folder.mkdir(parents=True)
     (folder / "tacotron2.pt").write_bytes(b"no checkpoint")
-    words = [
-        ROOT / ".venv" / "bin" / "python",
-        "-m",
-        "serving",
-        "--cpu",
-        "--port",
-        0,
-        "--no-page",
-        "--voices",
-        folder.parent,
-    ]
+    words = [ROOT / ".venv" / "bin" / "python", "-m", "serving", "--cpu", "--port", 0, "--no-page"]
+    words += ["--voices", folder.parent]
     result = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert result.returncode == 1 and "tacotron2.pt: no checkpoint" in result.stderr
     assert "Traceback" not in result.stderr + result.stdout
@@ -120,25 +110,6 @@ def test_a_port_that_is_taken() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(DataError, match=rf"--port {port}: cannot listen there \(Address already in use\)"):
             listen("127.0.0.1", port)
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--grace", "-1"], "--grace: -1.0, expected 0 or more"),
-        (["--port", "65536"], "--port: 65536, expected 0 to 65535"),
-        (["--port", "-1"], "--port: -1, expected 0 to 65535"),
-        (["--wyoming-port", "70000"], "--wyoming-port: 70000, expected 0 to 65535"),
-        (["--timeout", "inf"], "--timeout: inf, expected more than 0"),
-        (["--idle-timeout", "0"], "--idle-timeout: 0.0, expected more than 0"),
-        (["--max-queue", "0"], "--max-queue: 0, expected at least 1"),
-        (["--api-key", " "], "--api-key: , expected a key"),
-        (["--no-embedded"], "--no-embedded: no voice is left"),
-    ],
-)
-def test_values_out_of_range(flags: list[str], words: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
-        parse_args(flags)
 
 
 @pytest.mark.parametrize("flags", [["--max-inputs", "x"], ["--timeou", "3"], ["--vocoder", "flute"]])
