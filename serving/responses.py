@@ -122,7 +122,7 @@ async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
 
 
 async def caption_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, has_words: bool) -> Chunks:
-    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words of which the audio has begun."""
+    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words whose audio has begun."""
     async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
             words = word_times(stream.new_words() if has_words else [], encoder.speed)

@@ -193,6 +193,7 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
 def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
     """In the shape of Kokoro-FastAPI; its clients name its model."""
     body = {"model": "kokoro", "input": LONG, "voice": "alloy", "seed": 3, "response_format": "pcm"}
+    body["sample_rate"] = 22050
     answer = call(app, "POST", "/dev/captioned_speech", json=body)
     lines = [json.loads(line) for line in answer.text.splitlines()]
     audio = np.frombuffer(b"".join(base64.b64decode(line["audio"]) for line in lines), "<i2")
