@@ -11,6 +11,7 @@ INVALID = "invalid_request_error"
 SERVER = "server_error"
 LONGEST_REASON = 123  # bytes
 NOTHING = "nothing_to_say"  # code of a text without words; within a longer text, the rest is spoken
+NOT_READY = "not_ready"  # code; if the server stops, after all text that has arrived
 QUOTING = frozenset({"invalid_body", "invalid_text", NOTHING})  # codes whose messages may quote a text
 LONGEST_VALUE = 60  # characters of a wrong value shown in a message
 
@@ -66,7 +67,7 @@ def not_ready_error(is_stopping: bool) -> RequestError:
     """Return the error for a request that arrives before the voices are loaded or while the server is stopping."""
     loading = "the voices are being loaded; try again in a few seconds"
     message = "the server is stopping; try another one" if is_stopping else loading
-    return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
+    return RequestError(503, message, code=NOT_READY, headers={"Retry-After": "5"})
 
 
 def timeout_error(timeout: float, has_begun: bool = False) -> RequestError:

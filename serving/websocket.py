@@ -18,7 +18,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from serving.engine import Engine
-from serving.errors import NOTHING, RequestError, not_ready_error
+from serving.errors import NOT_READY, NOTHING, RequestError, not_ready_error
 from serving.limits import pace_of
 from serving.responses import audio_chunks
 from serving.schemas import SocketMessage
@@ -88,7 +88,7 @@ class Session:
 
     async def refuse(self, error: RequestError) -> None:
         """Send an error and close."""
-        is_cut = error.status >= 500 and self.number > 0
+        is_cut = error.status >= 500 and error.code != NOT_READY and self.number > 0
         self.socket.scope.setdefault("log", {}).update({"error": error.log_message} | ({"cut": True} if is_cut else {}))
         await self.socket.send_json({"type": "error", **error.body()})
         await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)

@@ -20,7 +20,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from serving.encoding import Encoder
 from serving.engine import Engine
-from serving.errors import NOTHING, RequestError, not_ready_error, quote_value
+from serving.errors import NOT_READY, NOTHING, RequestError, not_ready_error, quote_value
 from serving.limits import Pace, StallError
 from serving.responses import audio_chunks
 from serving.sentences import SentenceCutter
@@ -140,7 +140,7 @@ class Handler(AsyncEventHandler):
         if self.exchange is None:
             self._log("error", error=error.log_message)
         else:
-            is_cut = error.status >= 500 and self.exchange.first_byte is not None
+            is_cut = error.status >= 500 and error.code != NOT_READY and self.exchange.first_byte is not None
             self._finish(logging.ERROR if is_cut else logging.INFO, error=error.log_message)
 
     async def _close(self) -> None:

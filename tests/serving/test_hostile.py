@@ -291,7 +291,7 @@ KEY = "Authorization: Bearer secret\r\n"
 
 def clients_that_read_nothing_are_cut_off(server: ServerProcess) -> None:
     """Their answers give their places in the queue back, and their connections end."""
-    body = json.dumps({"input": LONG * 20, "response_format": "wav", "speed": 0.25}).encode()
+    body = json.dumps({"input": LONG * 20, "response_format": "wav", "speed": 0.25, "stream": True}).encode()
     process = psutil.Process(server.process.pid)
     files = process.num_fds()
     readers = [server.connect() for _ in range(4)]
