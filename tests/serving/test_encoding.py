@@ -124,7 +124,7 @@ def test_another_rate_has_no_seams(rate: int) -> None:
     def chord(count: int, rate: int) -> Tensor:
         return 0.2 * torch.sin(2 * torch.pi * pitches * torch.arange(count) / rate).sum(0)
 
-    for count in (30001, 22050, 517, 40):
+    for count in (30001, 22050, 517):
         audio = chord(count, RATE).float()
         streamed, whole = Encoder("pcm", RATE, 1.0, rate), Encoder("pcm", RATE, 1.0, rate)
         cut = [part for part in audio.tensor_split(ends) if len(part)]
