@@ -224,7 +224,8 @@ def test_time_passes_before_the_first_part_and_without_progress() -> None:
         stuck.clock.limit = -1
         with pytest.raises(RequestError, match="made no progress"):
             await collect(stuck)
-        await until(lambda: sample(engine, "tts_requests_total", voice="embedded", result="timeout") == 2)
+        await until(lambda: stuck.ended)  # by its time, or because its consumer has left
+        assert sample(engine, "tts_requests_total", voice="embedded", result="timeout") >= 1
 
     with running_engine(batching=False) as engine:
         run(call())
