@@ -10,8 +10,7 @@ import gradio as gr
 
 from common.inference.config import SynthesisConfig
 from common.web.page import OPTIONS, SEND_LOOK, make_field, make_look, make_pictures, make_text
-from serving.config import ConversationConfig
-from serving.encoding import FASTEST, SLOWEST
+from serving.config import FASTEST, SLOWEST, ConversationConfig
 from serving.engine import Engine
 from serving.page import Page
 from serving.page.relay import Relay
@@ -164,7 +163,9 @@ def make_settings(engine: Engine, voice: gr.Dropdown, name: str) -> list[Any]:
     """Make the components of Settings other than the voice. Those of a vocoder's noise are shown where they have an effect."""
     voices = engine.voices
     with gr.Row():
-        speed = gr.Slider(SLOWEST, FASTEST, 1.0, step=0.05, label="Speed", min_width=140, elem_id=f"{name}-speed")
+        speed = gr.Slider(
+            SLOWEST, FASTEST, engine.config.speed, step=0.05, label="Speed", min_width=140, elem_id=f"{name}-speed"
+        )
         seed = make_seed(f"{name}-seed")
     with gr.Row():
         vocoder = make_vocoder(engine, voice, name)

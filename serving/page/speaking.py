@@ -19,7 +19,6 @@ from common.audio.audio_processing import read_audio
 from common.errors import DataError, UsageError
 from common.inference.pictures import Look, draw_speech
 from common.inference.words import Word
-from common.spec import SENTENCE_PAUSE
 from common.web.page import parse_number
 from serving.answers import Turn
 from serving.config import ConversationConfig
@@ -85,10 +84,10 @@ class PanelValues(NamedTuple):
 class Recording:
     """Speech on its way to the player: one or more streams of one rate, in seconds of what is heard."""
 
-    def __init__(self, channel: Channel, voice: str, rate: int, speed: float = 1.0) -> None:
+    def __init__(self, channel: Channel, voice: str, rate: int, speed: float = 1.0, volume: float = 1.0) -> None:
         self.channel, self.rate, self.speed = channel, rate, speed
         self.seconds = 0.0
-        self._samples, self._file = Encoder("pcm", rate, speed, rate), Encoder("mp3", rate, speed, rate)
+        self._samples, self._file = (Encoder(name, rate, speed, rate, volume=volume) for name in ("pcm", "mp3"))
         self._encoded = bytearray()
         channel.put({"about": {"rate": rate, "voice": voice}})
 
@@ -157,7 +156,7 @@ class Speaker:
             settings = Settings(*values)
             with self.engine.visit() as visit:  # until the browser has the pictures
                 stream = self.engine.submit(settings.request(text), visit)
-                recording = Recording(channel, voice_label(stream.voice), stream.sampling_rate, settings.speed or 1.0)
+                recording = self.record(stream, channel, settings.speed)
                 recording.write(text)
                 await recording.pass_on(stream)
                 if channel.left:
@@ -167,6 +166,11 @@ class Speaker:
                 async with self.drawing:
                     drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.symbols, Look.of(look))
                 yield PanelValues(keep, gr.update(visible=True), *(gr.update(value=one, visible=True) for one in drawn))
+
+    def record(self, stream: SpeechStream, channel: Channel, speed: float | None = None) -> Recording:
+        """Begin a recording of a stream, at the server's volume and, by default, at its speed."""
+        config = self.engine.config
+        return Recording(channel, voice_label(stream.voice), stream.sampling_rate, speed or config.speed, config.volume)
 
     @contextlib.contextmanager
     def channel(self) -> Iterator[Channel]:
@@ -234,7 +238,7 @@ class Talker:
         async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
             stream = engine.submit(settings.request(sentence, number=number), visit)
             settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
-            speech = speech or Recording(channel, voice_label(stream.voice), stream.sampling_rate)
+            speech = speech or self.speaker.record(stream, channel)
             speech.write(f" {sentence}" if number else sentence)
             number += 1
             try:
@@ -245,7 +249,7 @@ class Talker:
                 continue
             if channel.left:
                 return
-            speech.add(torch.zeros(round(SENTENCE_PAUSE * speech.rate)))
+            speech.add(torch.zeros(round(engine.config.silence * speech.rate)))
         if speech:
             speech.finish(lambda seconds: f"{seconds:.2f} s of speech, seed {settings.seed}.")
 
