@@ -85,7 +85,7 @@ def test_phrases_without_recordings_have_no_anchors_and_the_other_voice_its_own_
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("One.\n" * 10 + "Two }\n" + "One.\n" * 10 + "{HH AA9}\n", r"list\.txt:11: [^\n]*\n.*list\.txt:22: "),
+        ("One.\n" * 10 + "{AH9}\n" + "One.\n" * 10 + "{HH AA9}\n", r"list\.txt:11: [^\n]*\n.*list\.txt:22: "),
         ("nothing.wav|One.\n", "no file nothing.wav"),
         ("nothing.wav|One.|Two.\n", r"2 '\|' in the line"),
         ("a.pt|One.\n", "names cached mels, such as a.pt, expected audio"),

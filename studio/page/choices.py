@@ -109,11 +109,12 @@ def _find(project: Project, role: str, key: str) -> CheckpointChoice:
 
 
 def _own_vocoder(project: Project, voice: str) -> str:
-    """Return the key of a voice's own vocoder: for the finished voice the one in its config.json, else Griffin-Lim."""
-    if voice != FINISHED:
+    """Return the key of a voice's own vocoder: the one in a voice folder's config.json, for checkpoints of runs Griffin-Lim."""
+    folders = {FINISHED: project.voice, EMBEDDED_KEY: EMBEDDED}
+    if voice not in folders:
         return GRIFFIN_LIM
-    flag = default_vocoder(project.voice, REGISTRY.values())
-    return GRIFFIN_LIM if flag == GRIFFIN_LIM else f"{FINISHED} {flag}"
+    flag = default_vocoder(folders[voice], REGISTRY.values())
+    return GRIFFIN_LIM if flag == GRIFFIN_LIM else f"{voice} {flag}"
 
 
 def _in_folder(folder: Path, key: str, role: str) -> Iterator[CheckpointChoice]:

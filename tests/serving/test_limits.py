@@ -215,7 +215,7 @@ def test_a_reader_in_real_time_gets_all(reader: Reader) -> None:
 
 def test_a_slow_reader_of_audio_is_not_idle() -> None:
     """The audio is computed sooner than the client reads it; the idle time begins after its last part."""
-    text = "It is late and the ferry waits until noon and then it leaves"
+    text = "It is late and the ferry waits until noon and then it leaves."
     reader = socket_reader({"type": "text", "text": f"{text}\n"}, lambda _: 0.25)  # less than a stall
     with running_engine(idle_timeout=0.5, seed=3, page=False) as engine:
         run(reader.read(make_app(engine, engine.config)))
