@@ -105,7 +105,7 @@ def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path
     succeed("inference.py", *words(tmp_path, "--seed", outputs[0][0], lines=LINES[:2]))
     assert sounds(tmp_path) == outputs[0][1]
     # a mistake leaves the record of the earlier run
-    assert run("inference.py", *words(tmp_path, lines=[*LINES[:1], "Two }"])).code == 1
+    assert run("inference.py", *words(tmp_path, lines=[*LINES[:1], "Two {AH9}"])).code == 1
     assert "--resume: 2 of 2" in succeed("inference.py", *words(tmp_path, "--resume", lines=LINES[:2]))
 
 
