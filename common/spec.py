@@ -97,6 +97,14 @@ class Piece(NamedTuple):
     lead: float = 0.0
 
 
+class WordSpan(NamedTuple):
+    """A word, and the decoder steps attending to it: from `start` up to but not including `end`."""
+
+    word: str
+    start: int
+    end: int
+
+
 def _line_ends(text: str, column: int, is_whole: bool) -> list[int]:
     return [place + 1 for place, character in enumerate(text) if character == "\n"]
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from common.errors import DataError
 from common.files import atomic_write
+from common.spec import WordSpan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,14 +35,6 @@ INK, PAPER = "#d4d4d8", "#27272a"  # of dark pictures, as Gradio's theme has the
 MAX_LOSSES = 2000  # most points of a curve
 MAX_SYMBOL_TICKS, SYMBOL_ROW = 80, 0.15  # most symbols along an axis, each in a row of so many inches
 MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # most words below a spectrogram; above the second number they stand upright
-
-
-class WordSpan(NamedTuple):
-    """A word, and the decoder steps attending to it: from `start` up to but not including `end`."""
-
-    word: str
-    start: int
-    end: int
 
 
 def plot_spectrogram(

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from common.data.pictures import WIDTH, WordSpan, darken, figure_pixels, plot_alignment, plot_spectrogram, save_figure
+from common.data.pictures import WIDTH, darken, figure_pixels, plot_alignment, plot_spectrogram, save_figure
 from common.errors import shorten
 from common.inference.stages import Speech
 from common.inference.words import word_spans
+from common.spec import WordSpan
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from common.data.pictures import WordSpan
 from common.errors import DataError
 from common.inference.stages import Part, Speech
+from common.spec import WordSpan
 
 # K decoder steps, S symbols, W words
 

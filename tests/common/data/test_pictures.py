@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from common.data.pictures import (
-    WordSpan,
     figure_pixels,
     plot_alignment,
     plot_gate,
@@ -21,6 +20,7 @@ from common.data.pictures import (
     save_figure,
 )
 from common.errors import DataError
+from common.spec import WordSpan
 from tests.recipe import ROOT
 
 PNG = b"\x89PNG\r\n\x1a\n"

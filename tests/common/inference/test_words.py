@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-from common.data.pictures import WordSpan
 from common.inference.stages import Part
 from common.inference.subtitles import KINDS, cut_cues, timestamp, write_subtitles
 from common.inference.words import Timetable, Word, word_spans
+from common.spec import WordSpan
 from tacotron2.spec import SPEC
 from tests.recipe import succeed
 
