@@ -33,6 +33,7 @@ FOREIGN_FLAGS = {
     *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository", "--bind"),
     "--install-only",  # of scripts/serve.sh and scripts/studio.sh
     "--query-compute-apps",  # nvidia-smi
+    "--data-urlencode",  # curl
     *("--rm", "--require-hashes", "--no-deps", "--disable-pip", "--upgrade"),  # docker, pip, uv
 }
 FOLDERS_OF_USERS = (
