@@ -168,7 +168,7 @@ def interpolate(values: Tensor, known: Tensor) -> Tensor:
     places = torch.nonzero(known)[:, 0]
     if not len(places):
         return values
-    frames = torch.arange(len(values))
+    frames = torch.arange(len(values), device=values.device)
     after = torch.searchsorted(places, frames).clamp(max=len(places) - 1)
     before = (torch.searchsorted(places, frames, right=True) - 1).clamp(min=0)
     left, right = places[before], places[after]
