@@ -231,7 +231,7 @@ def test_a_checkpoint_continues_a_run_exactly(model: str, run: Any, monkeypatch:
         wanted = train_step(state, [moved[0]])
         torch.manual_seed(77)
         _, later = run(model, "--amp --ema-decay 0.9 --seed 3")
-        assert checkpoint["cuda_rng_state_all"].shape[0] == 1
+        assert len(checkpoint["cuda_rng_state_all"]) == 1
         snapshot.restore(later, checkpoint, path)
         later.trained.train()
         later.progress.epoch, later.progress.totals = state.progress.epoch, state.progress.totals

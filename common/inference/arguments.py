@@ -51,7 +51,8 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defa
         newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
         default = f"(default: {newest}, or the embedded voice)"
         add(f"--{spec.flag}", dest=spec.flag, type=Path, metavar="CHECKPOINT", help=f"{spec.role} model {default}")
-    vocoder = f"vocoder; {GRIFFIN_LIM} needs no model (default: the one with a checkpoint, otherwise {GRIFFIN_LIM})"
+    default = f"the one with a checkpoint, or {GRIFFIN_LIM}; embedded voice: the one in its config.json"
+    vocoder = f"vocoder; {GRIFFIN_LIM} needs no model (default: {default})"
     add("--vocoder", choices=[*vocoder_flags(specs), GRIFFIN_LIM], help=vocoder)
     add_vocoding_arguments(parser)
     add_fields(parser, SynthesisConfig, "seed", "lexicon", **defaults)
