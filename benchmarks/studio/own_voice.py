@@ -21,8 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import soundfile
 import torch
 
 from benchmarks.machine import command_of, stamp
@@ -43,8 +41,7 @@ from common.inference.evaluation import (
 from common.inference.vocoders import GriffinLimVocoder
 from common.options import add_fields, from_options, option
 from common.parser import Parser
-from common.quality.evaluators import VoiceEmbedder
-from common.quality.report import System, capped_error_rate
+from common.quality.report import System
 from common.run.interrupt import StopRequest
 from common.run.nvlog import read_log
 from common.tables import markdown_table
@@ -57,6 +54,8 @@ from studio.plan.proposal import QUICK_SHARE, SHARES
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train.process import RunEnding, run_training
+from studio.voice.verdict import score
+from studio.voice.voice import listen_to_speaker
 from synthesizer import Synthesizer, choose_checkpoints
 
 NAME = "asterisk"
@@ -64,8 +63,6 @@ ACOUSTIC = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
 SECONDS, LOSS = "train_epoch_time", "val_loss"  # keys of the log; validation and checkpoints take more time
 ROOM = 50.0  # dB of noise below the speech: digital silence in the pauses would be far from all training data
 KEEP = 10_000  # all checkpoints
-CLIPS = 40  # of the training set, for the mean embedding
-SHORTEST = 0.5  # seconds of audio that has an embedding
 
 
 class VoiceRow(NamedTuple):
@@ -171,13 +168,13 @@ def measure(options: OwnVoiceOptions, project: Project) -> list[VoiceRow]:
     chosen = checkpoints[:: options.every] + checkpoints[-1:] * ((len(checkpoints) - 1) % options.every > 0)
     base = Synthesizer.embedded(config=SynthesisConfig(vocoder=GRIFFIN_LIM), device="cpu")
     items = lines_to_speak(options, project, base)
-    evaluators, embed = Evaluators(["asr", "mos"]), VoiceEmbedder()
-    speaker = speaker_embedding(project, embed)
+    rate = base.audio.sampling_rate
+    evaluators, listen = Evaluators(["asr", "mos"]), listen_to_speaker(project, rate)
     seconds, loss = epoch_values(project, SECONDS), epoch_values(project, LOSS)
 
     def row(name: str, renditions: list[Rendition], at: float = math.nan, value: float = math.nan) -> VoiceRow:
-        system = evaluate_system(name, items, renditions, math.nan, evaluators, base.audio.sampling_rate)
-        line = summarise(name, system, speaker, embed, base.audio.sampling_rate)
+        system = evaluate_system(name, items, renditions, math.nan, evaluators, rate)
+        line = summarise(name, system._replace(lines=[listen(line, rate) for line in system.lines]))
         print(f"{line}", file=sys.stderr, flush=True)
         return line._replace(minutes=at, loss=value)
 
@@ -209,29 +206,19 @@ def speak(voice: Synthesizer, items: Sequence[HeldOutLine]) -> list[Rendition]:
     return outputs[GRIFFIN_LIM][0]
 
 
-def speaker_embedding(project: Project, embed: VoiceEmbedder) -> np.ndarray:
-    """Return the mean embedding of some training clips, of length 1."""
-    clips = [soundfile.read(project.root / row.path) for row in spread(read_filelist(project.training_list), CLIPS)]
-    total = np.sum([embed(audio, rate) for audio, rate in clips if len(audio) > SHORTEST * rate], axis=0)
-    mean: np.ndarray = total / np.linalg.norm(total)
-    return mean
-
-
-def summarise(name: str, system: System, speaker: np.ndarray, embed: VoiceEmbedder, rate: int) -> VoiceRow:
+def summarise(name: str, system: System) -> VoiceRow:
     """Summarise the lines of a system."""
     counts = [line.counts["wer"] for line in system.lines]
-    total = sum(count.count for count in counts)
+    capped, likeness = score(system)
     return VoiceRow(
         name,
         math.nan,
         math.nan,
-        sum(count.errors for count in counts) / total,
-        capped_error_rate(system),
+        sum(count.errors for count in counts) / sum(count.count for count in counts),
+        capped,
         statistics.fmean(line.values["mos"] for line in system.lines),
         round(sum(line.values.get("ran_to_limit", 0) for line in system.lines)),
-        statistics.fmean(
-            float(embed(line.sound, rate) @ speaker) for line in system.lines if len(line.sound) > SHORTEST * rate
-        ),
+        likeness,
     )
 
 

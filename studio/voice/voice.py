@@ -142,14 +142,19 @@ def evaluate(
     measures, missing = usable_measures(material)
     evaluators, listen = Evaluators(measures), None
     if not missing.get(SPEAKER):
-        clips = spread(read_filelist(project.training_list), CLIPS)
-        listen = Listener([project.root / row.path for row in clips], rate)
+        listen = listen_to_speaker(project, rate)
     systems = {}
     for name, (renditions, speed) in outputs.items():
         at = embedded.audio.sampling_rate if name == EMBEDDED_VOICE else rate
         system = evaluate_system(name, items, renditions, speed, evaluators, at)
         systems[name] = system if listen is None else system._replace(lines=[listen(line, at) for line in system.lines])
     return systems, list(missing.values())
+
+
+def listen_to_speaker(project: Project, rate: int) -> Listener:
+    """Return what measures the likeness to a project's speaker, by some of its training clips, of `rate` Hz."""
+    clips = spread(read_filelist(project.training_list), CLIPS)
+    return Listener([project.root / row.path for row in clips], rate)
 
 
 def load_vocoders(project: Project, plan: Plan, voice: Synthesizer) -> dict[str, Vocoder]:

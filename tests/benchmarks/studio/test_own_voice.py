@@ -14,25 +14,18 @@ from common.quality.report import Line, System
 from common.quality.words import Errors
 from common.run.nvlog import NvLog
 from studio.project import Project
-
-RATE = 16000
-
-
-def embed(audio: np.ndarray, rate: int) -> np.ndarray:
-    """A vector of length 1 whose angle is the mean of the audio."""
-    angle = float(np.mean(audio))
-    return np.array([np.cos(angle), np.sin(angle)])
+from studio.voice.verdict import SPEAKER
 
 
-def line(errors: Errors, angle: float, opinion: float, limit: float) -> Line:
-    values = {"mos": opinion, "ran_to_limit": limit}
-    return Line("", np.full(RATE, angle), "", values, {"wer": errors}, {})
+def line(errors: Errors, likeness: float, opinion: float, limit: float) -> Line:
+    values = {"mos": opinion, "ran_to_limit": limit, SPEAKER: likeness}
+    return Line("", np.zeros(10), "", values, {"wer": errors}, {})
 
 
 def test_figures_of_a_checkpoint_are_those_by_hand() -> None:
-    lines = [line(Errors(1, 4), 0.0, 2.0, 0.0), line(Errors(30, 6), np.pi / 3, 3.0, 1.0)]
-    lines.append(line(Errors(0, 0), 1.0, 2.5, 0.0)._replace(sound=np.zeros(10)))  # too short for an embedding
-    row = own_voice.summarise("epoch 1", System("", lines, 1.0), np.array([1.0, 0.0]), embed, RATE)
+    lines = [line(Errors(1, 4), 1.0, 2.0, 0.0), line(Errors(30, 6), 0.5, 3.0, 1.0)]
+    lines.append(line(Errors(0, 0), np.nan, 2.5, 0.0))  # too short for an embedding
+    row = own_voice.summarise("epoch 1", System("", lines, 1.0))
     assert (row.wrong, row.capped) == (31 / 10, 7 / 10)
     assert (row.opinion, row.endless) == (2.5, 1)
     assert row.likeness == pytest.approx((1 + 0.5) / 2)
