@@ -14,27 +14,24 @@ from scipy.signal import resample_poly
 from common.audio.audio_processing import read_audio
 from common.errors import DataError, UsageError
 from common.inference.stages import TEXT_PAUSE
-from common.quality.recogniser import Recogniser
-from common.quality.words import normalise
 from serving.answers import Turn
 from serving.config import ConversationConfig
 from serving.conversation import NO_WORDS, Conversation, main, speak
 from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.form import ended_sentences as sentence_ends
-from tests.recipe import ROOT, run, skip_without_evaluators
+from tests.recipe import ROOT, assert_spoken, run, skip_without_evaluators
 from tests.serving.conftest import chunk, library_voice, reference
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def recogniser() -> Recogniser:
+def evaluators() -> None:
     skip_without_evaluators()
-    return Recogniser()
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory) -> list[Path]:
+def questions(evaluators, tmp_path_factory) -> list[Path]:
     """Questions that the embedded voice speaks: one at 44,100 Hz in stereo, one at 8,000 Hz, and a second of silence."""
     folder = tmp_path_factory.mktemp("questions")
     voice = Synthesizer.embedded(config=SynthesisConfig(seed=2))
@@ -46,45 +43,49 @@ def questions(tmp_path_factory) -> list[Path]:
     return paths
 
 
-def words_in(path: Path, recogniser: Recogniser) -> str:
+def assert_says(path: Path, text: str) -> None:
     audio = read_audio(path, None)
-    return normalise(recogniser(audio.samples.numpy(), audio.rate))
+    assert_spoken(text, audio.samples.numpy(), audio.rate)
 
 
-def test_a_question_is_answered_by_speech(questions, recogniser, tmp_path, capsys):
+def test_a_question_is_answered_by_speech(questions, tmp_path, capsys):
     answer, pipe = tmp_path / "answer.wav", tmp_path / "answer.pcm"
     main([str(questions[0]), "-o", str(answer), "--stream", str(pipe), "--seed", "1"])
-    assert words_in(answer, recogniser) == "there are seven days in a week"
+    assert_says(answer, "There are seven days in a week.")
     output = capsys.readouterr().out
     assert "question: How many days are in a week" in output and "answer: There are seven days in a week." in output
     streamed = np.frombuffer(pipe.read_bytes(), "<i2")
     np.testing.assert_array_equal(streamed, soundfile.read(answer, dtype="int16")[0])
 
 
-def test_questions_in_turn_share_their_context(questions, recogniser, tmp_path):
+def test_questions_in_turn_share_their_context(questions, tmp_path):
     main([*map(str, questions), "-o", str(tmp_path / "answer.flac"), "--seed", "1"])
-    outputs = [words_in(tmp_path / f"answer_{i}.flac", recogniser) for i in range(3)]
-    assert outputs[0] == "there are seven days in a week"
-    assert "sixty five days in a year" in outputs[1]
-    assert "say it again" in outputs[2]
+    for name, text in (
+        ("answer_0", "There are seven days in a week."),
+        ("answer_1", "There are three hundred and sixty five days in a year."),
+        ("answer_2", NO_WORDS),
+    ):
+        assert_says(tmp_path / f"{name}.flac", text)
 
 
-def test_a_chat_model_answers_by_speech(questions, recogniser, endpoint, tmp_path):
+def test_a_chat_model_answers_by_speech(questions, endpoint, tmp_path):
     endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
     flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
     main([*map(str, questions[:2]), "-o", str(tmp_path / "answer.wav"), *flags])
-    assert words_in(tmp_path / "answer_1.wav", recogniser) == "there are seven days in a week a dog has four legs"
+    assert_says(tmp_path / "answer_1.wav", "There are seven days in a week. A dog has four legs.")
     contents = [message["content"] for message in endpoint.requests[1][2]["messages"]]
     answer = "There are seven days in a week. A dog has four legs."
     assert contents[1:3] == ["How many days are in a week?", answer] and len(contents) == 4
 
 
-def test_a_question_without_words_leaves_the_turns(recogniser):
+@pytest.mark.usefixtures("evaluators")
+def test_a_question_without_words_leaves_the_turns():
     turns = [Turn("Hello.", "Good morning.")]
     assert list(Conversation().answer("", turns, sentence_ends)) == [NO_WORDS] and len(turns) == 1
 
 
-def test_faint_noise_has_no_words(recogniser):
+@pytest.mark.usefixtures("evaluators")
+def test_faint_noise_has_no_words():
     noise = np.random.default_rng(0).uniform(-1, 1, 22050).astype(np.float32)
     assert Conversation().transcribe(0.0049 * noise, 22050) == "" == Conversation().transcribe(noise[:0], 22050)
 
@@ -100,8 +101,9 @@ class Echo:
         yield from (" You said: ", question, ".\n")
 
 
+@pytest.mark.usefixtures("evaluators")
 @pytest.mark.parametrize("remembered", [0, 1, 2, 5])
-def test_the_latest_turns_alone_are_passed_on(recogniser, remembered):
+def test_the_latest_turns_alone_are_passed_on(remembered):
     conversation = Conversation(ConversationConfig(remembered_turns=remembered))
     conversation.answerer = Echo()
     turns = [Turn("One", "A."), Turn("Two", "B."), Turn("Three", "C.")]

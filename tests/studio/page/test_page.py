@@ -8,7 +8,6 @@ import re
 import signal
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -89,9 +88,7 @@ def replace_code(page, text: str) -> None:
 
 
 def test_from_dropped_files_to_a_voice_that_speaks(page, server, projects, recording):
-    skip_without_evaluators()
-    if find_spec("resemblyzer") is None:
-        pytest.skip("resemblyzer, of requirements/eval.txt, is not installed")
+    skip_without_evaluators("resemblyzer")
     project = Project(name="mine", projects=projects)
     submit(page, "new-project", "mine", "create", lambda: value_of(page, "project") == "mine")
     prepare(page, project, recording)

@@ -16,7 +16,7 @@ from common.audio.audio_processing import load_audio, to_pcm
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.errors import DataError, UsageError
 from studio.page.choices import find_files, list_vocoders, list_voices
-from studio.page.samples import Speaker, SpeechRequest, read_unchanged
+from studio.page.samples import ATTEMPTS, Speaker, SpeechRequest, read_unchanged
 from studio.project import Project
 from studio.wording import without_folders
 from synthesizer import SynthesisConfig, Synthesizer
@@ -107,35 +107,33 @@ def test_the_embedded_voice_speaks(project: Project, speaker: Speaker) -> None:
     assert torch.equal(sample.speech.audio, expected.audio)
 
 
-def test_checkpoints_that_are_replaced_meanwhile_are_read_whole(tmp_path: Path) -> None:
-    """Every read has the weights of one save, whatever is written at the same time."""
-    path, stop, saves = tmp_path / "checkpoint_WaveGlow_best.pt", threading.Event(), 0
+@pytest.mark.parametrize("saves", [0, 1, ATTEMPTS - 1, ATTEMPTS])
+def test_checkpoints_that_are_replaced_meanwhile_are_read_whole(tmp_path: Path, saves: int) -> None:
+    """A pair of reads between which a training saves is read again, until both have the weights of one save."""
+    path = tmp_path / "checkpoint_WaveGlow_best.pt"
+    epochs = iter(range(100))
 
     def save() -> None:
-        nonlocal saves
-        while not stop.is_set():
-            value = saves = saves + 1
-            weights = {f"weight{number}": torch.full((1000,), float(value)) for number in range(20)}
-            save_checkpoint(path, {"epoch": value, "state_dict": weights})
-            stop.wait(0.02)
+        value = next(epochs)
+        save_checkpoint(path, {"epoch": value, "state_dict": {"weight": torch.full((10,), float(value))}})
 
-    writer = threading.Thread(target=save)
-    writer.start()
-    try:
-        while not path.exists():
-            pass
-        reads = []
-        for _ in range(30):
-            (first, second), _ = read_unchanged([path], lambda: (load_checkpoint(path), load_checkpoint(path)))
-            assert {float(weight) for tensor in first["state_dict"].values() for weight in tensor.unique()} == {
-                first["epoch"]
-            }
-            assert first["epoch"] == second["epoch"]
-            reads.append(first["epoch"])
-    finally:
-        stop.set()
-        writer.join()
-    assert len(set(reads)) > 3
+    def read() -> list[float]:
+        nonlocal saves
+        first = load_checkpoint(path)
+        if saves > 0:
+            saves -= 1
+            save()
+        second = load_checkpoint(path)
+        return [value for whole in (first, second) for value in (whole["epoch"], *whole["state_dict"]["weight"])]
+
+    save()
+    if saves == ATTEMPTS:
+        with pytest.raises(DataError, match="keeps replacing this checkpoint"):
+            read_unchanged([path], read)
+    else:
+        expected = saves
+        values, _ = read_unchanged([path], read)
+        assert set(map(float, values)) == {expected}
 
 
 def test_a_checkpoint_that_is_deleted_is_an_error_in_words(project: Project, speaker: Speaker) -> None:

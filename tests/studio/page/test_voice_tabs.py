@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from common.audio.audio_processing import to_pcm
-from common.quality.recogniser import Recogniser
-from common.quality.words import normalise
 from studio.project import Project
 from synthesizer import SynthesisConfig, Synthesizer
 from tests.browser import (
@@ -32,7 +30,6 @@ from tests.browser import (
     wait_for_tab,
     width_of,
 )
-from tests.recipe import skip_without_evaluators
 from tests.studio.page_server import PageServer
 from tests.studio.projects import embedded_name
 
@@ -66,7 +63,6 @@ def choose(page, name: str, label: str) -> None:
 
 
 def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
-    skip_without_evaluators()
     open_tab(page, "Speak")
     choose(page, "speak-voice", "the embedded voice")
     click_on(page, "button.label-wrap", "Settings")
@@ -76,7 +72,6 @@ def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
     click(page, "speak")
     message = wait(lambda: "s of speech" in (text := value_of(page, "speak-message")) and text)
     samples, rate = finished_audio(page, "speak-audio")
-    assert normalise(Recogniser()(samples / 32768, rate)) == normalise(TEXT)
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=5), device="cpu").speak(TEXT)
     np.testing.assert_array_equal(samples, to_pcm(expected.audio))
     assert message.startswith(f"{embedded_name()}: {len(samples) / rate:.2f} s of speech")

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +30,7 @@ TEXTS = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitline
 
 @pytest.fixture(scope="module", autouse=True)
 def _evaluators() -> None:
-    skip_without_evaluators()
-    if find_spec("resemblyzer") is None:  # importing it needs stand-ins
-        pytest.skip("resemblyzer, of requirements/eval.txt, is not installed")
+    skip_without_evaluators("resemblyzer")
 
 
 def sentence(number: int) -> np.ndarray:

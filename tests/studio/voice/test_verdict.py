@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -79,9 +78,7 @@ def test_a_voice_is_judged_beside_the_embedded_one(voice, embedded, sentence: st
 
 
 def test_a_speaker_is_like_himself_and_silence_like_nobody() -> None:
-    skip_without_evaluators()
-    if find_spec("resemblyzer") is None:
-        pytest.skip("resemblyzer, of requirements/eval.txt, is not installed")
+    skip_without_evaluators("resemblyzer")
 
     clips = [ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg" for number in range(1, 6)]
     listen = Listener(clips[:4], 22050)

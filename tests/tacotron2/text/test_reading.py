@@ -63,7 +63,7 @@ def test_a_long_text_is_read_like_its_sentences() -> None:
 
 
 def random_texts(seed: int, number: int) -> list[str]:
-    """Random combinations of snippets of the table, signs and Unicode characters."""
+    """Random combinations of snippets of the table, signs and Unicode characters. Braces are left out: they hold ARPAbet here."""
     draw = random.Random(seed)
     snippets = [part for written, _ in CASES for part in [written, *re.findall(r"\s|\w+|[^\w\s]", written)]]
     anything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000][::7]
@@ -73,7 +73,7 @@ def random_texts(seed: int, number: int) -> list[str]:
         texts.append("".join(draw.choices(SIGNS, k=20)))
         texts.append("".join(draw.choices("ABIVXLCDMSTUF .,-/'&15s\"", k=20)))
         texts.append("".join(draw.choices(anything, k=20)))
-    return texts
+    return [re.sub("[{}]", "", text) for text in texts]
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_random_texts_are_pronounceable_and_stay_after_one_call(seed: int) -> No
     for text in random_texts(seed, 250):
         once = read_english(text)
         assert read_english(once) == once, text
-        assert is_pronounceable(once.replace("{", "").replace("}", "")), text
+        assert is_pronounceable(once), text
 
 
 @pytest.mark.parametrize(
