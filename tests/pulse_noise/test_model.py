@@ -43,16 +43,13 @@ def test_a_sure_network_gives_its_pitch_and_voicing(model: PulseNoise, monkeypat
     assert (voicing[:6] > 0.99).all() and (voicing[6:] < 0.01).all()
 
 
-def test_joined_parts_are_the_whole(model: PulseNoise) -> None:
+def test_joined_parts_are_the_whole_and_items_are_as_if_alone(model: PulseNoise) -> None:
     mels = speech()
     noise = torch.randn(1, (FRAMES - 1) * HOP, generator=torch.Generator().manual_seed(1))
     whole = model.infer(mels, noise)
     parts = list(model.stream(mels, noise, first=16, others=50))
     assert len(parts) == 4 and whole.abs().max() > 0.01
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-3)
-
-
-def test_an_item_does_not_depend_on_its_batch(model: PulseNoise) -> None:
     mels = speech(2)
     noise = torch.randn(2, (FRAMES - 1) * HOP)
     torch.testing.assert_close(model.infer(mels, noise)[1:], model.infer(mels[1:], noise[1:]))
@@ -60,14 +57,11 @@ def test_an_item_does_not_depend_on_its_batch(model: PulseNoise) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mels", "words"),
-    [
-        (torch.full((1, MELS, 20), math.nan), "NaN"),
-        (torch.zeros(1, MELS, 0), "0 frames"),
-        (torch.zeros(1, MELS + 1, 20), "shape"),
-    ],
+    ("value", "shape", "words"),
+    [(math.nan, (1, MELS, 20), "NaN"), (0.0, (1, MELS, 0), "0 frames"), (0.0, (1, MELS + 1, 20), "shape")],
 )
-def test_unusable_mels_are_refused(model: PulseNoise, mels: torch.Tensor, words: str) -> None:
+def test_unusable_mels_are_refused(model: PulseNoise, value: float, shape: tuple, words: str) -> None:
+    mels = torch.full(shape, value)
     with pytest.raises(DataError, match=words):
         next(model.stream(mels, torch.zeros(1, max(0, mels.shape[2] - 1) * HOP)))
 

@@ -56,14 +56,9 @@ def test_every_flag_sets_its_key(name):
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("n_mel_channels", 0, "at least 1"),
-        ("n_symbols", -3, "at least 1"),
-        ("encoder_n_convolutions", 0, "at least 1"),
-        ("n_frames_per_step", 0, "at least 1"),
-        ("max_decoder_steps", 0, "at least 1"),
-        ("encoder_kernel_size", 4, "an odd size"),
-        ("attention_location_kernel_size", 32, "an odd size"),
-        ("postnet_kernel_size", 2, "an odd size"),
+        *((name, 0, "at least 1") for name in ("n_mel_channels", "encoder_n_convolutions", "n_frames_per_step")),
+        *((name, -3, "at least 1") for name in ("n_symbols", "max_decoder_steps")),
+        *((name, 4, "an odd size") for name in PUBLISHED if "kernel_size" in name),
         ("encoder_embedding_dim", 511, "an even size"),
         ("p_attention_dropout", 1.0, r"a probability in \[0, 1\)"),
         ("gate_threshold", -0.1, r"a probability in \[0, 1\], where 1 never stops"),

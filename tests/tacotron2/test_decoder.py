@@ -31,9 +31,6 @@ def assert_close(got, want, bound=1e-12):
     torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
-# --- teacher forcing ---
-
-
 def test_dropped_frames_are_zeros_in_training_only():
     """About so many steps get zeros, all frames of a step or none."""
     decoder, mels = make_decoder(n_frames_per_step=2), randn(3, SIZES["n_mel_channels"], 400)
@@ -48,8 +45,6 @@ def test_dropped_frames_are_zeros_in_training_only():
     assert 0.24 < dropped.double().mean() < 0.36
     assert torch.equal(inputs[2][1:][~dropped], inputs[0][1:][~dropped])
 
-
-# --- inference ---
 
 STEP = 0.05  # of the counter below, in each step
 
@@ -142,9 +137,6 @@ def test_teacher_forcing_with_its_own_frames_is_inference(r, fast):
     assert_close(taught.gates, free.gates)
     assert_close(taught.alignments, free.alignments)
     assert free.mels.std() > 0.05
-
-
-# --- parts ---
 
 
 def test_prenet_dropout_stays_on_in_evaluation():

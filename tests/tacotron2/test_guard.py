@@ -16,32 +16,24 @@ from common.inference.vocoders import LoadedModel
 from common.options import from_options
 from common.run.nvlog import read_log
 from tacotron2.arg_parser import add_tacotron2_arguments
-from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.fast.prepared import PreparedDecoder, convert
 from tacotron2.guard import SPARE_FRAMES, AttentionStop, DecodingGuard, StopRule
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC
-from tests.recipe import run, succeed, train_tiny_model
+from tests.recipe import succeed, train_tiny_model
+from tests.tacotron2.fast.test_prepared import SIZES as SMALL
+from tests.tacotron2.fast.test_prepared import make_decoder as small_decoder
+from tests.tacotron2.fast.test_prepared import prepare as prepare_in_chunks
 
-SIZES = {  # no probability exceeds the threshold: the gate never fires
-    "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
-    "attention_location_n_filters": 4, "attention_location_kernel_size": 7, "decoder_rnn_dim": 7, "prenet_dim": 4,
-    "gate_threshold": 1.0, "max_decoder_steps": 40,
-}  # fmt: skip
+SIZES = SMALL | {"gate_threshold": 1.0, "max_decoder_steps": 40}  # no probability exceeds it: the gate never fires
 TINY = {**SIZES, "n_symbols": 11, "symbols_embedding_dim": 8, "postnet_embedding_dim": 8}
 TEXTS = [(1,), (5,), (5, 1, 3), (20, 2)]
 
 
 def make_decoder(dtype: torch.dtype = torch.float64, scale: float = 3, **config) -> Decoder:
     """Random; at a scale of 3 its attention is far from even and jumps, and rounding grows from step to step."""
-    torch.manual_seed(4)
-    decoder = Decoder(Tacotron2Config(**{**SIZES, **config})).to(dtype).eval()
-    decoder.prenet.p_dropout = 0.0
-    with torch.no_grad():
-        for parameter in decoder.parameters():
-            parameter.mul_(scale)
-    return decoder
+    return small_decoder(0.0, dtype, scale, **{**SIZES, **config})
 
 
 def inputs(*lengths: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,11 +68,7 @@ def marked_inputs(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def prepare(decoder: Decoder, chunk: int | None) -> Decoder:
-    if chunk is None:
-        return decoder
-    prepared = PreparedDecoder.of(decoder, half=False)
-    prepared.chunk, prepared.multiple = chunk, 8 * chunk
-    return prepared
+    return decoder if chunk is None else prepare_in_chunks(decoder, chunk)
 
 
 def end_by_attention(alignment: np.ndarray, symbols: int, frames: int, r: int) -> int | None:
@@ -93,12 +81,10 @@ def end_by_attention(alignment: np.ndarray, symbols: int, frames: int, r: int) -
     return None
 
 
-GUARDS = {
-    "stop": DecodingGuard(attention_stop=3),
-    "window": DecodingGuard(attention_window=1),
-    "limit": DecodingGuard(max_frames_per_symbol=1.5),
-    "all": DecodingGuard(attention_stop=5, attention_window=2, max_frames_per_symbol=0.7),
-}
+GUARDS = {"none": {}, "stop": {"attention_stop": 3}, "window": {"attention_window": 1}}
+GUARDS |= {"limit": {"max_frames_per_symbol": 1.5}}
+GUARDS |= {"all": {"attention_stop": 5, "attention_window": 2, "max_frames_per_symbol": 0.7}}
+GUARDS = {name: DecodingGuard(**values) for name, values in GUARDS.items()}
 
 
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
@@ -278,7 +264,7 @@ def test_items_that_run_to_their_own_limits_are_unfinished() -> None:
     """Each of the ways to end, in one batch: only the limits, here 58 and 56 frames, leave an item unfinished."""
     model = tiny_model(max_decoder_steps=500)
     model.decoder = walking_decoder(max_decoder_steps=500)
-    model.encoder.forward = lambda embedded, lengths, mask_padding: marked_inputs(*lengths.tolist())[0]  # type: ignore
+    model.encoder.forward = lambda embedded, lengths, mask_padding: marked_inputs(*lengths.tolist())[0]
     options = {"attention_stop": 56, "max_frames_per_symbol": 2.0, "text_cleaners": ["basic_cleaners"]}
     loaded = prepare_model(LoadedModel(SPEC, model, options), Request(), plain=True)
     model.embedding = torch.nn.Embedding(148, 8).double()
@@ -307,9 +293,6 @@ def test_teacher_forcing_knows_no_guard_and_a_gate_at_the_threshold_goes_on() ->
     assert rule.steps.tolist() == [2, 0]
     assert rule.running.tolist() == [True, False]
     assert (rule.total_steps(), rule.finished) == (3, False)
-
-
-# Flags.
 
 
 def test_flags_are_the_guard() -> None:
@@ -341,18 +324,6 @@ def speech(folder: Path, *words: object) -> list[object]:
     (folder / "phrases.txt").write_text("Two.\nHalf past nine.\n")
     words = ("--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim", "--cpu", *words)
     return ["-i", folder / "phrases.txt", "-o", folder / "speech", *words]
-
-
-@pytest.mark.slow
-def test_bad_values_end_inference_with_one_message(tmp_path: Path) -> None:
-    words = speech(tmp_path, "--attention-stop", -1, "--max-frames-per-symbol", "nan", "--attention-window", 3)
-    result = run("inference.py", *words)
-    assert result.code == 2
-    wrong = ["--attention-stop: -1, expected 0 (off) or more", "--max-frames-per-symbol: nan, expected 0 (off) or more"]
-    assert result.err.strip() == f"error: {'; '.join(wrong)}"
-    result = run("inference.py", *speech(tmp_path, "--attention-window", 1.5))
-    assert (result.code, "argument --attention-window: invalid int value: '1.5'" in result.err) == (2, True)
-    assert not (tmp_path / "speech").exists()
 
 
 @pytest.mark.slow

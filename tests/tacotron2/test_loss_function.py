@@ -53,20 +53,22 @@ def test_means_over_the_padded_batch_or_over_real_frames():
     terms = criterion(mask_padding=True).terms(outputs, targets)
     assert numbers(terms) == pytest.approx(closed_form(outputs, targets, MEL_LENGTHS.tolist()), rel=1e-12)
     past = torch.arange(7) >= MEL_LENGTHS[:, None]
-    noisy = outputs._replace(
-        mel_outputs=outputs.mel_outputs.masked_fill(past[:, None], 50.0),
-        gate_outputs=outputs.gate_outputs.masked_fill(past, 1e3),
-    )
+    noisy = outputs._replace(mel_outputs=outputs.mel_outputs.masked_fill(past[:, None], 50.0))
+    noisy = noisy._replace(gate_outputs=outputs.gate_outputs.masked_fill(past, 1e3))
     masked = criterion(mask_padding=True)
     assert numbers(masked.terms(noisy, targets)) == numbers(masked.terms(outputs, targets))
 
 
-def test_targets_of_mels_and_gates_suffice():
+def test_targets_of_mels_and_gates_suffice_and_a_certain_gate_costs_nothing():
     """Without lengths, with or without --mask-padding, all frames count."""
     outputs, targets = tuple(make_outputs()), make_targets()
     want = criterion()(outputs, targets).item()
     for options in ({}, {"mask_padding": True}, {"guided_attention_weight": 2.0}):
         assert criterion(**options)(outputs, tuple(targets[:2])).item() == pytest.approx(want, rel=1e-14)
+    outputs, targets = make_outputs(), make_targets()
+    right = (targets.gates - 0.5) * 2e3
+    assert criterion().terms(outputs._replace(gate_outputs=right), targets)["gate"] == 0
+    assert criterion().terms(outputs._replace(gate_outputs=-right), targets)["gate"] == 1e3
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -82,16 +84,6 @@ def test_half_precision_outputs_are_summed_in_float32(dtype, mask_padding):
         assert {term.dtype for term in terms.values()} == {torch.float32}
         wide = rounded._replace(mels=rounded.mels.double(), gates=rounded.gates.double())
         assert numbers(terms) == pytest.approx(closed_form(outputs, wide, lengths), rel=1e-5)
-
-
-def test_a_certain_gate_costs_nothing_and_a_wrong_one_its_logit():
-    outputs, targets = make_outputs(), make_targets()
-    right = (targets.gates - 0.5) * 2e3
-    assert criterion().terms(outputs._replace(gate_outputs=right), targets)["gate"] == 0
-    assert criterion().terms(outputs._replace(gate_outputs=-right), targets)["gate"] == 1e3
-
-
-# --- guided attention ---
 
 
 def test_guided_attention_by_hand():

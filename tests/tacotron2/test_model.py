@@ -183,9 +183,6 @@ def assert_equal(got, want, bound):
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=bound)
 
 
-# --- teacher forcing ---
-
-
 @pytest.mark.parametrize("sizes", BATCHES)
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("mask_padding", [False, True], ids=["plain", "masked"])
@@ -230,9 +227,6 @@ def test_outputs_have_the_published_names_and_padding_an_effect_without_masking(
     together = model(*batch.inputs)
     assert (together.mel_outputs_postnet[1, :, :4] - alone.mel_outputs_postnet[0]).abs().max() > 1e-3
     assert together.mel_outputs[1, :, 4:].abs().min() > 0
-
-
-# --- padding ---
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])
@@ -280,9 +274,6 @@ def test_more_padding_changes_nothing_in_masked_training(small_model, make_batch
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-# --- inference ---
-
-
 def telling_threshold(plain, texts):
     """The gate threshold at which the texts end after the most different numbers of steps."""
     gates = []
@@ -325,9 +316,6 @@ def test_inference_in_any_order_of_lengths(small_model, make_batch):
     sorted_mels = model.infer(batch.text, batch.text_lengths).mels
     mels = model.infer(batch.text[order], batch.text_lengths[order]).mels
     torch.testing.assert_close(mels, sorted_mels[order], rtol=0, atol=1e-12)
-
-
-# --- half precision ---
 
 
 @pytest.mark.parametrize("mask_padding", [False, True], ids=["plain", "masked"])

@@ -21,12 +21,19 @@ from tacotron2.spec import SPEC, config_from_options
 from tacotron2.transfer import transfer
 
 
-def test_its_names_and_parts():
+def test_its_names_parts_and_factories():
     assert models.get_spec("Tacotron2") is SPEC
     assert (SPEC.flag, SPEC.role) == ("tacotron2", "acoustic")
     assert isinstance(SPEC.inference, AcousticInference)
     keys = {field.name for field in dataclasses.fields(Tacotron2Config)}
     assert keys > SPEC.free_at_inference == {"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}
+    options = {"load_mel_from_disk": True, "text_cleaners": ["basic_cleaners"]}
+    assert isinstance(SPEC.make_dataset(options, []), TextMelDataset)
+    assert SPEC.inference.encode is encode
+    assert SPEC.inference.spell("Ab", options) == ["a", "b"]
+    assert SPEC.stored_options == ("text_cleaners", "symbols")
+    assert SPEC.transfer is transfer
+    assert SPEC.run_options == ("text_reading", "attention_stop", "attention_window", "max_frames_per_symbol")
 
 
 def test_the_config_is_read_from_the_options():
@@ -69,14 +76,11 @@ def test_criterion_follows_the_options():
     assert "guided_attention" not in plain
 
 
-def test_factories():
-    options = {"load_mel_from_disk": True, "text_cleaners": ["basic_cleaners"]}
-    assert isinstance(SPEC.make_dataset(options, []), TextMelDataset)
-    assert SPEC.inference.encode is encode
-    assert SPEC.inference.spell("Ab", options) == ["a", "b"]
-    assert SPEC.stored_options == ("text_cleaners", "symbols")
-    assert SPEC.transfer is transfer
-    assert SPEC.run_options == ("text_reading", "attention_stop", "attention_window", "max_frames_per_symbol")
+def batch_of(mels, mel_lengths, text_lengths) -> Tacotron2Batch:
+    """Clips of up to five symbols."""
+    text, gates = torch.ones(len(mels), 5, dtype=torch.int64), torch.zeros(len(mels), mels.shape[2])
+    lengths, names = (torch.tensor(text_lengths), torch.tensor(mel_lengths)), tuple("abc"[: len(mels)])
+    return Tacotron2Batch(text, lengths[0], mels, gates, lengths[1], names)
 
 
 @pytest.mark.parametrize("r", [1, 2])
@@ -84,14 +88,7 @@ def test_preview(r):
     """Plots, sounds and numbers cover the first clip's own frames, steps and symbols, without padding."""
     model, stft, frames = Tacotron2(n_frames_per_step=r, decoder_rnn_dim=4, attention_rnn_dim=4), TacotronSTFT(), 7
     steps, all_steps = -(-frames // r), -(-10 // r)
-    batch = Tacotron2Batch(
-        text=torch.ones(2, 5, dtype=torch.int64),
-        text_lengths=torch.tensor([4, 3]),
-        mels=torch.randn(2, 80, 10) - 5,
-        gates=(torch.arange(10) >= 6).float().expand(2, 10),
-        mel_lengths=torch.tensor([frames, 10]),
-        names=("a", "b"),
-    )
+    batch = batch_of(torch.randn(2, 80, 10) - 5, [frames, 10], [4, 3])
     alignments = torch.full((2, all_steps, 5), 0.25)
     alignments[0, steps:], alignments[1, :, 0] = 1.0, 0.75
     mels = torch.randn(2, 80, 10) - 5
@@ -103,13 +100,13 @@ def test_preview(r):
     shown, other = show(mels), show(torch.nn.functional.pad(mels[:, :, :frames], (0, 3)))
     assert shown.scalars["attention_focus"] == pytest.approx((0.25 + 0.75) / 2)
     assert {name for name in shown.figures if "free" not in name} == {"alignment", "gate", "mel"}
-    drawn = {
-        name: [axes.images[0].get_array() for axes in figure.axes if axes.images]
-        for name, figure in shown.figures.items()
-    }
-    assert drawn["alignment"][0].shape == (4, steps)
-    np.testing.assert_array_equal(drawn["mel"][0], batch.mels[0, :, :frames])
-    np.testing.assert_array_equal(drawn["mel"][1], mels[0, :, :frames])
+
+    def drawn(name):
+        return [axes.images[0].get_array() for axes in shown.figures[name].axes if axes.images]
+
+    assert drawn("alignment")[0].shape == (4, steps)
+    for image, expected in zip(drawn("mel"), (batch.mels, mels), strict=False):
+        np.testing.assert_array_equal(image, expected[0, :, :frames])
     assert shown.sounds["griffin_lim"].shape == ((frames - 1) * 256,)
     assert torch.equal(shown.sounds["griffin_lim"], other.sounds["griffin_lim"])
 
@@ -129,14 +126,7 @@ def free_run(frames: int, mel_lengths: list[int], guard: DecodingGuard) -> tuple
     """The fake model's validation of three clips of five symbols, whose teacher-forced attention is even."""
     model, items = FixedOutput(decoder_rnn_dim=4, attention_rnn_dim=4), len(mel_lengths)
     model.decoder.guard = guard
-    batch = Tacotron2Batch(
-        text=torch.ones(items, 5, dtype=torch.int64),
-        text_lengths=torch.full((items,), 5),
-        mels=torch.randn(items, 80, frames),
-        gates=torch.zeros(items, frames),
-        mel_lengths=torch.tensor(mel_lengths),
-        names=("a", "b", "c"),
-    )
+    batch = batch_of(torch.randn(items, 80, frames), mel_lengths, [5] * items)
     outputs = Tacotron2Output(batch.mels, batch.mels, batch.gates, torch.full((items, frames, 5), 0.2))
     return model, preview(model, batch, outputs, TacotronSTFT())
 

@@ -46,12 +46,6 @@ def test_rows_move_with_their_symbols():
     assert all(weights[name] is given.weights[name] for name in weights if name != NAME)
 
 
-def test_the_same_case_has_priority_over_the_other_case():
-    weights, phrase = transfer(start(["_", "a", "A"], ["A", "a", "_"]))
-    assert weights[NAME][:, 0].tolist() == [3.0, 2.0, 1.0]
-    assert phrase == "embedding: 3 of 3 symbols copied"
-
-
 def test_from_the_built_in_alphabet_and_back():
     german = ["_", *" ,.-?!'", *"abcdefghijklmnopqrstuvwxyzäöüß"]
     weights, phrase = transfer(start(None, german))
@@ -61,6 +55,9 @@ def test_from_the_built_in_alphabet_and_back():
     assert phrase.startswith("embedding: 34 of 148 symbols copied, 26 from their other case, 88 new ((, ), :, ;, @AA")
     assert phrase.endswith(" …)")
     assert weights[NAME][built_in.index("Q"), 0] == german.index("q") + 1
+    weights, phrase = transfer(start(["_", "a", "A"], ["A", "a", "_"]))
+    assert weights[NAME][:, 0].tolist() == [3.0, 2.0, 1.0]
+    assert phrase == "embedding: 3 of 3 symbols copied"
 
 
 @pytest.mark.parametrize("stored", [{}, {"symbols": None}, {"symbols": built_in}], ids=["old", "none", "written out"])
@@ -72,22 +69,16 @@ def test_the_same_alphabet_changes_nothing(stored, options):
     assert phrase == ""
 
 
-def test_weights_without_an_embedding_stay():
+def test_what_is_no_table_of_these_symbols_stays_or_is_an_error():
     given = start(None, ["_", "a"])
     del given.weights[NAME]
     weights, phrase = transfer(given)
     assert (weights, phrase) == (given.weights, "")
     assert NAME not in weights
-
-
-def test_a_table_of_another_size_than_the_alphabet_is_an_error():
     for rows in (2, 4):
         with pytest.raises(DataError, match=rf"^embedding\.weight: {rows} rows, expected 3, one for each symbol"):
             transfer(start(["_", "a", "b"], ["_", "b"], rows=rows))
-
-
-def test_an_embedding_of_other_channels_stays_for_the_error_of_loading():
-    given = start(["_", "a", "b"], ["_", "b"], symbols_embedding_dim=8)
+    given = start(["_", "a", "b"], ["_", "b"], symbols_embedding_dim=8)  # for the error of loading
     assert transfer(given) == (given.weights, "")
 
 
@@ -100,8 +91,6 @@ def test_the_encoder_gives_the_same_outputs_after_the_move():
     before.load_state_dict(given.weights)
     given.model.eval().load_state_dict(weights)
     text, lengths = "bad cab", torch.tensor([7])
-    memories = [
-        model.encoder(model.embedding(torch.tensor([[table.index(c) for c in text]])), lengths, False)
-        for model, table in ((before, old), (given.model, new))
-    ]
-    assert torch.equal(*memories)
+    ids, other_ids = (torch.tensor([[table.index(c) for c in text]]) for table in (old, new))
+    memory = before.encoder(before.embedding(ids), lengths, False)
+    assert torch.equal(given.model.encoder(given.model.embedding(other_ids), lengths, False), memory)

@@ -22,9 +22,7 @@ def published_layout() -> list[tuple[str, tuple[int, ...]]]:
         rows.append((f"{name}.1.num_batches_tracked", ()))
 
     def lstm(name, suffix, inputs, hidden):
-        rows.extend(
-            [(f"{name}.weight_ih{suffix}", (4 * hidden, inputs)), (f"{name}.weight_hh{suffix}", (4 * hidden, hidden))]
-        )
+        rows.extend((f"{name}.weight_{part}{suffix}", (4 * hidden, n)) for part, n in (("ih", inputs), ("hh", hidden)))
         rows.extend((f"{name}.bias_{part}{suffix}", (4 * hidden,)) for part in ("ih", "hh"))
 
     for i in range(3):

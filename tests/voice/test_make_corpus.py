@@ -1,7 +1,5 @@
 """The voice's sentences: the content of the lists, and the errors of voice/make_corpus.py."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import Counter

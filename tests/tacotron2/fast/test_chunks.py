@@ -51,7 +51,7 @@ class Problem:
         leaves = [x.requires_grad_(), w.requires_grad_(), u.requires_grad_()]
         outputs = run(self.scale, (s,), (x, self.keep.to(device)), (w, u))
         outputs = outputs[0] if isinstance(outputs[0], tuple) else outputs
-        return sum((o * d).sum() for o, d in zip(outputs, directions, strict=True)), leaves  # type: ignore[return-value]
+        return sum((o * d).sum() for o, d in zip(outputs, directions, strict=True)), leaves
 
     def results(self, device: torch.device, run: Any) -> list[Tensor]:
         """The loss and its gradients."""
@@ -89,7 +89,7 @@ def test_losses_of_two_batches_before_their_backward(device: torch.device) -> No
 
 
 @requires_pretence
-def test_a_gpu_replays_and_runs_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_replays_and_runs_no_python(monkeypatch) -> None:
     """Beyond the bound on recordings a new size runs unrecorded, with the same results."""
     monkeypatch.setattr(graphs, "MAX_RECORDED", 1)
     first, second = Problem(9, 3, seed=1), Problem(9, 5, seed=2)
@@ -97,7 +97,7 @@ def test_a_gpu_replays_and_runs_no_python(monkeypatch: pytest.MonkeyPatch) -> No
         loop = ChunkedLoop(function := Recurrence(), 4)
         first.check(first.results(GPU, loop))
         (chunk,) = loop.chunks.values()
-        assert all(isinstance(work.__self__, Graph) for work in (chunk.forward, chunk.backward))  # type: ignore[attr-defined]
+        assert all(isinstance(work.__self__, Graph) for work in (chunk.forward, chunk.backward))
         before = function.calls
         first.check(first.results(GPU, loop))
         assert function.calls == before

@@ -30,7 +30,7 @@ CHUNK = 4
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch) -> None:
     monkeypatch.setattr(graphs, "SYMBOLS", 4)
 
 
@@ -64,7 +64,7 @@ def step(decoder: Decoder, frames: int, device: torch.device = CPU, dtype: torch
     output = decoder(memory, lengths[0], mels, lengths[1])
     parts = output.mels, output.gates, output.alignments
     loss = sum((part * draw(*part.shape)).sum() for part in parts)
-    gradients = torch.autograd.grad(loss, [memory, *decoder.parameters()])  # type: ignore[arg-type]
+    gradients = torch.autograd.grad(loss, [memory, *decoder.parameters()])
     return [x.detach().cpu() for x in (*parts, *gradients)]
 
 
@@ -121,7 +121,7 @@ def test_steps_of_training_with_accumulation(numbers: str) -> None:
         results += [[(step.loss, step.grad_norm) for step in (train_step(state, batches) for _ in range(2))]]
         decoder = state.trained.decoder
         assert isinstance(decoder, RecordedDecoder) == (way == "--graphs")
-    first, second = decoder.loop.chunks.values()  # type: ignore[union-attr]
+    first, second = decoder.loop.chunks.values()
     shared = [a is b for a, b in zip(first.constants, second.constants, strict=True)]
     assert shared == [False] * 3 + [True] * 9  # memory, which batches of another size have another one of; weights
     for got, want in zip(results[1], results[0], strict=True):

@@ -1,7 +1,5 @@
 """The symbol table against the order that published checkpoints' embeddings follow, written out by hand."""
 
-from __future__ import annotations
-
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, symbols
 
 ARPABET = (
@@ -11,13 +9,10 @@ ARPABET = (
 )
 
 
-def test_symbols_are_148_in_the_published_order() -> None:
+def test_the_built_in_alphabet_is_the_published_table() -> None:
     assert "".join(symbols[:64]) == "_-!'(),.:;? ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     assert symbols[64:] == ["@" + phone for phone in ARPABET.split(" ")]
     assert len(symbols) == len(set(symbols)) == 148
-
-
-def test_the_built_in_alphabet_is_the_table_and_the_default() -> None:
     assert alphabet_of(None) is BUILT_IN
     assert list(BUILT_IN.symbols) == symbols
     assert "".join(BUILT_IN.character_ids) == "".join(symbols[:64])

@@ -1,7 +1,5 @@
 """Files of symbols: their content, and the message for each mistake, with file and line."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -72,13 +70,9 @@ def test_a_file_without_an_alphabet_is_an_error(tmp_path: Path, content: str, pr
     assert str(caught.value).startswith(f"{path}:{problem}")
 
 
-def test_the_list_of_mistakes_is_short_for_a_wrong_file(tmp_path: Path) -> None:
-    path = write_symbols(tmp_path, "_\n" + "a word\n" * 5000)
+def test_a_wrong_file_has_a_short_list_and_an_unreadable_one_its_reason(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"… and 4900 more lines$"):
-        read_symbols(path)
-
-
-def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
+        read_symbols(write_symbols(tmp_path, "_\n" + "a word\n" * 5000))
     expected = "expected a UTF-8 text file with one symbol a line, the first of them the padding"
     for path, reason in ((tmp_path / "none.txt", "no such file"), (tmp_path, "cannot be read (Is a directory)")):
         with pytest.raises(DataError) as caught:
