@@ -1,7 +1,5 @@
 """The benchmark of a server: every answer compared with the library, and the table."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re
@@ -9,16 +7,12 @@ from importlib.util import find_spec
 
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        any(find_spec(name) is None for name in ("fastapi", "uvicorn", "av", "httpx")),
-        reason="requirements/serving.txt or httpx is not installed: bash scripts/serve.sh --install-only",
-    ),
-]
+MISSING = [name for name in ("fastapi", "uvicorn", "av", "httpx") if find_spec(name) is None]
+WORDS = "requirements/serving.txt or httpx is not installed: bash scripts/serve.sh --install-only"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=WORDS)]
 
 
-def test_a_row_has_every_request_with_the_audio_of_the_library(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_has_every_request_with_the_audio_of_the_library(capsys, monkeypatch) -> None:
     """Clients rest after an answer, and a long row prints notes about its memory."""
     from benchmarks import load
 

@@ -12,7 +12,7 @@ from models import RECIPE
 pytestmark = pytest.mark.slow
 
 
-def test_a_trial_measures_every_loader(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_measures_every_loader(capsys) -> None:
     """Both models, both sources; the cores at the goal are those of the measured rate."""
     loaders.main(["--quick"])
     *_, last = capsys.readouterr().out.splitlines()

@@ -1,7 +1,5 @@
 """The speed benchmark: its figures against closed forms, and a whole run of tiny models through its flags."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -55,7 +53,7 @@ def parse_table(out: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def benchmark_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def benchmark_run(tmp_path_factory) -> tuple[Result, Path]:
     """A run whose rows are measured in this process, of all rows but those that start processes; and its folder."""
     folder = tmp_path_factory.mktemp("bench")
 
@@ -140,9 +138,7 @@ def test_ratios_above_1_mean_faster() -> None:
         ("cuda", True, False, "float16"),
     ],
 )
-def test_cpu_references_are_in_float32(
-    monkeypatch: pytest.MonkeyPatch, device: str, amp: bool, has_bfloat16: bool, numbers: str
-) -> None:
+def test_cpu_references_are_in_float32(monkeypatch, device: str, amp: bool, has_bfloat16: bool, numbers: str) -> None:
     """The published recipe has no other precision on a CPU; GPU references use the chosen precision."""
     monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: has_bfloat16)
     setting = Setting(QUICK_SIZES, torch.device(device), amp)
@@ -163,9 +159,7 @@ class OutputTypes(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("row", ["waveglow-training", "waveglow-inference"])
-def test_a_cpu_reference_computes_in_float32_although_ours_is_in_bfloat16(
-    monkeypatch: pytest.MonkeyPatch, row: str
-) -> None:
+def test_a_cpu_reference_computes_in_float32_although_ours_is_in_bfloat16(monkeypatch, row: str) -> None:
     monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: True)
     (*_, make) = ROWS[row](Setting(QUICK_SIZES, torch.device("cpu"), True))
     case = make()

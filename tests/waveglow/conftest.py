@@ -6,15 +6,9 @@ import torch
 from waveglow.model import WaveGlow
 
 SMALL = {
-    "n_mel_channels": 3,
-    "n_flows": 5,
-    "n_group": 8,
-    "n_early_every": 2,
-    "n_early_size": 2,
-    "WN_config": {"n_layers": 3, "kernel_size": 3, "n_channels": 6},
-    "hop_length": 16,
-    "upsample_kernel_size": 64,
-}
+    "n_mel_channels": 3, "n_flows": 5, "n_group": 8, "n_early_every": 2, "n_early_size": 2, "hop_length": 16,
+    "upsample_kernel_size": 64, "WN_config": {"n_layers": 3, "kernel_size": 3, "n_channels": 6},
+}  # fmt: skip
 
 
 @pytest.fixture

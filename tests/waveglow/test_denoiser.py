@@ -47,15 +47,12 @@ def test_equals_numpy(model, size, hop, strength):
     np.testing.assert_allclose(got.numpy(), want, atol=2e-6)
 
 
-def test_the_bias_is_that_of_88_frames(model, monkeypatch):
+def test_the_bias_is_that_of_88_frames_and_strengths_are_not_negative(model, monkeypatch):
     lengths = []
     infer = model.infer
     monkeypatch.setattr(model, "infer", lambda mels, sigma: lengths.append(mels.shape[2]) or infer(mels, sigma=sigma))
     Denoiser(model)
     assert lengths == [88]
-
-
-def test_silence_stays_silent_and_strengths_are_not_negative(model):
     assert not Denoiser(model)(torch.zeros(1, 2000), 1.0).any()
     with pytest.raises(UsageError, match=r"--denoising-strength -0.1: expected 0 or more"):
         Denoiser(model)(torch.zeros(1, 2000), -0.1)

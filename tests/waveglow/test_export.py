@@ -66,17 +66,6 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
             torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
 
 
-def test_export_of_infer_with_dynamic_batch_and_length(small_model) -> None:
-    model = small_model(torch.float32)
-    batch, frames = Dim("batch", max=64), Dim("frames", max=4096)
-    shapes = {"mels": {0: batch, 2: frames}, "z": {0: batch, 2: 2 * frames}}
-    inputs = torch.randn(2, 3, 5), torch.randn(2, 8, 10)
-    program = torch.export.export(Infer(model), inputs, dynamic_shapes=shapes).module()
-    for size, length in ((1, 1), (3, 9), (2, 40)):
-        mels, z = torch.randn(size, 3, length), torch.randn(size, 8, 2 * length)
-        torch.testing.assert_close(program(mels, z), model.infer(mels, SIGMA, z), rtol=0, atol=1e-6)
-
-
 def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None:
     model, (mels, audio) = small_model(torch.float32).train(), speech(2, 5)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)

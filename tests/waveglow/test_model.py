@@ -1,3 +1,5 @@
+"""WaveGlow against its formulas: one sample, one tap, one layer at a time, in float64."""
+
 import argparse
 import copy
 import pickle
@@ -24,9 +26,6 @@ def speech(n_frames: int, batch: int = 2, dtype=torch.float64):
     mels = torch.randn(batch, 3, n_frames, generator=generator, dtype=torch.float64)
     audio = 0.3 * torch.randn(batch, 16 * n_frames, generator=generator, dtype=torch.float64)
     return mels.to(dtype), audio.to(dtype)
-
-
-# --- the formulas: one sample, one tap, one layer at a time, in float64 ---
 
 
 def plain_conv(weight, bias, x, dilation=1):
@@ -62,9 +61,8 @@ def plain_forward(model, mels, audio):
     channels = len(w["upsample.bias"])
     upsampled = np.zeros((channels, (mels.shape[1] - 1) * c.hop_length + kernel)) + w["upsample.bias"][:, None]
     for t in range(mels.shape[1]):
-        upsampled[:, t * c.hop_length : t * c.hop_length + kernel] += np.einsum(
-            "i,iok->ok", mels[:, t], w["upsample.weight"]
-        )
+        frame = np.einsum("i,iok->ok", mels[:, t], w["upsample.weight"])
+        upsampled[:, t * c.hop_length : t * c.hop_length + kernel] += frame
     n_groups = len(audio) // c.n_group
     condition = np.zeros((channels * c.n_group, n_groups))
     for channel in range(channels):
@@ -98,9 +96,6 @@ def test_forward_equals_the_formulas(small_model, upsample_channels):
         for k in range(5):
             np.testing.assert_allclose(out.log_s_list[k][b].detach(), log_s[k], atol=1e-12)
             assert out.log_det_W_list[k].item() == pytest.approx(2 * 10 * log_det[k], rel=1e-10)
-
-
-# --- the flow ---
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
@@ -169,9 +164,6 @@ def test_precision_under_autocast(small_model):
     assert [d.item() for d in out.log_det_W_list] == [d.item() for d in exact.log_det_W_list]
 
 
-# --- lengths ---
-
-
 def test_frames_and_samples_past_the_last_group_are_cut(small_model):
     model = small_model()
     mels, audio = speech(5)
@@ -197,9 +189,6 @@ def test_audio_below_one_group_and_noise_of_another_shape(small_model):
     mels, _ = speech(3)
     with pytest.raises(DataError, match=r"z of shape \[2, 8, 5\], expected \[2, 8, 6\]"):
         small_model().infer(mels, z=torch.zeros(2, 8, 5))
-
-
-# --- weight normalisation ---
 
 
 def test_weight_norm_equals_pytorch_forward_and_gradient():
@@ -262,9 +251,6 @@ def test_default_noise_has_the_precision_of_the_flow(small_model):
     assert drawn.dtype == torch.float32 and torch.equal(drawn, z)
 
 
-# --- the published layout ---
-
-
 def published_layout(n: int) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes, in order, of the published model of n channels."""
     rows = [("upsample.weight", (80, 80, 1024)), ("upsample.bias", (80,))]
@@ -296,15 +282,9 @@ def test_state_dict_has_the_published_layout(n_channels):
     assert [name for name, _ in model.named_parameters()] == [name for name, _ in layout]
 
 
-# --- config ---
-
-
 def test_a_published_config_gets_our_keys_defaults_and_another_models_is_refused():
-    wn_config = {"n_layers": 8, "kernel_size": 3, "n_channels": 512}
-    published = {
-        "n_mel_channels": 80, "n_flows": 12, "n_group": 8, "n_early_every": 4, "n_early_size": 2,
-        "WN_config": wn_config,
-    }  # fmt: skip
+    published = {"n_mel_channels": 80, "n_flows": 12, "n_group": 8, "n_early_every": 4, "n_early_size": 2}
+    published |= {"WN_config": {"n_layers": 8, "kernel_size": 3, "n_channels": 512}}
     config = WaveGlowConfig.from_dict(published)
     assert config == WaveGlowConfig()
     added = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}

@@ -35,14 +35,8 @@ def parametrize_norms(weights):
     return {re.sub("weight_[gv]$", lambda m: names[m[0]], name): tensor for name, tensor in weights.items()}
 
 
-LAYOUTS = {
-    "today's": lambda w: w,
-    "folded": fold,
-    "fused": fuse,
-    "fused and folded": lambda w: fuse(fold(w)),
-    "parametrized": parametrize_norms,
-    "fused and parametrized": lambda w: parametrize_norms(fuse(w)),
-}
+LAYOUTS = {"today's": lambda w: w, "folded": fold, "fused": fuse, "parametrized": parametrize_norms}
+LAYOUTS |= {"fused and folded": lambda w: fuse(fold(w)), "fused and parametrized": lambda w: parametrize_norms(fuse(w))}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -78,10 +72,8 @@ def test_folded_zeros_stay_zero_and_parts_of_a_fused_layer_own_their_memory(smal
     weights = fold(model.state_dict())
     weights["WN.1.in_layers.0.weight"][2] = 0.0
     model.load_state_dict(upgrade_state_dict(weights))
-    assert torch.equal(
-        weight_norm(*(getattr(model.WN[1].in_layers[0], name) for name in ("weight_v", "weight_g")))[2],
-        torch.zeros(6, 3),
-    )
+    layer = model.WN[1].in_layers[0]
+    assert not weight_norm(layer.weight_v, layer.weight_g)[2].any()
     assert model.infer(torch.zeros(1, 3, 2)).isfinite().all()
     upgraded = upgrade_state_dict(fuse(small_model(torch.float32).state_dict()))
     part = upgraded["WN.0.cond_layers.1.weight_v"]

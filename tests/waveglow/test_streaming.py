@@ -80,10 +80,8 @@ def test_parts_of_a_long_clip_have_a_greatest_length(small_model):
 def test_a_longer_clip_begins_with_the_noise_of_a_shorter_one(small_model):
     """Noise is drawn in the order of time, so that the end of a clip does not change its beginning."""
     model = small_model()
-    shorter, longer = (
-        draw_noise(model, torch.zeros(2, 3, frames), Draws.of([(1, 0), (1, 1)], "vocoder", torch.device("cpu")))
-        for frames in (5, 9)
-    )
+    draws = [Draws.of([(1, 0), (1, 1)], "vocoder", torch.device("cpu")) for _ in range(2)]
+    shorter, longer = (draw_noise(model, torch.zeros(2, 3, frames), own) for frames, own in zip((5, 9), draws))
     assert shorter.shape == (2, 8, 10) and longer.shape == (2, 8, 18)  # a frame is 2 groups of 8
     assert torch.equal(longer[:, :, :10], shorter)
     assert shorter.unique().numel() == shorter.numel()

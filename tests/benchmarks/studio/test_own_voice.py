@@ -89,7 +89,7 @@ def test_the_report_counts_false_alarms_and_misses() -> None:
     assert lines[-2:] == ["false alarms: a 1, b 1", "missed: b + a 1"]
 
 
-def test_voices_that_are_not_installed_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_voices_that_are_not_installed_are_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(asterisk.FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(DataError) as error:

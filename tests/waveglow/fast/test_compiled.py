@@ -14,13 +14,13 @@ def test_layers_with_channels_innermost_are_the_plain_ones() -> None:
     config = {"n_layers": 3, "n_channels": 8, "kernel_size": 3}
     plain = WaveGlow(n_mel_channels=6, n_flows=4, n_early_every=2, WN_config=config).double()
     for wn in plain.WN:
-        nn.init.normal_(wn.end.weight, std=0.05)  # type: ignore[union-attr, arg-type]
+        nn.init.normal_(wn.end.weight, std=0.05)
     last = with_channels_last(plain)
     compiled = convert_to_channels_last(plain, Request(compile="max-autotune"))
-    assert isinstance(compiled.WN[0].in_layers[0], ChannelsLastConv1d)  # type: ignore[union-attr, index]
+    assert isinstance(compiled.WN[0].in_layers[0], ChannelsLastConv1d)
     assert compiled._compiled_call_impl is not None and plain._compiled_call_impl is None
     assert all(a is b for a, b in zip(last.parameters(), plain.parameters(), strict=True))
-    assert isinstance(last.WN[0].in_layers[0], ChannelsLastConv1d)  # type: ignore[union-attr, index]
+    assert isinstance(last.WN[0].in_layers[0], ChannelsLastConv1d)
     mels, audio = torch.randn(2, 6, 5).double(), 0.3 * torch.randn(2, 5 * 256).double()
 
     def results(model: nn.Module) -> list[Tensor]:

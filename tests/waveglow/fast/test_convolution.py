@@ -24,9 +24,7 @@ def pytorch(dilation: int, x: Tensor, weight: Tensor, bias: Tensor, d_outputs: T
     return [outputs.detach(), *torch.autograd.grad(outputs, (x, weight), d_outputs)]
 
 
-def ours(
-    way: Convolution, dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor, d_outputs: Tensor
-) -> list[Tensor]:
+def ours(way: Convolution, dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor, d_outputs: Tensor):
     arranged = way.arrange(weight.to(torch.promote_types(dtype, torch.float32)), dtype)
     outputs = way.forward(x.to(dtype), arranged, bias.to(dtype))
     assert outputs.is_contiguous()
@@ -43,7 +41,7 @@ def test_equals_pytorch(way: Convolution, batch: int, groups: int) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 48])
-def test_blocks_do_not_change_the_outputs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_change_the_outputs(block: int, monkeypatch) -> None:
     """Blocks of one tile's length, and with a shorter last one."""
     monkeypatch.setattr("waveglow.fast.convolution.BLOCK", block)
     arguments = tensors(2, 100)
@@ -77,9 +75,7 @@ def test_rounding_is_small(way: Convolution, dtype: torch.dtype, bound: float) -
         (torch.float16, 512, 3, 1000, 1, Direct(1)),
     ],
 )
-def test_tiles_are_chosen_where_they_save_work(
-    dtype: torch.dtype, channels: int, kernel: int, groups: int, dilation: int, way: Convolution
-) -> None:
+def test_tiles_are_chosen_where_they_save_work(dtype, channels, kernel, groups, dilation, way: Convolution) -> None:
     x = torch.empty(1, groups, channels, dtype=dtype)
     assert convolution(x, torch.empty(8, channels, kernel), dilation) == way
     assert convolution(x.to("meta"), torch.empty(8, channels, kernel), dilation) == Direct(dilation)

@@ -54,7 +54,7 @@ def test_outputs_are_the_plain_ones_rounded(batch: int, layers: int, kernel: int
 
 
 @needs_vnni
-def test_blocks_and_other_items_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_and_other_items_change_nothing(monkeypatch) -> None:
     wn, x_a, condition = network(), torch.randn(3, 4, 21), torch.randn(3, 10, 21)
     whole = run(wn, x_a, condition)
     torch.testing.assert_close(run(wn, x_a[1:2], condition[1:2]), whole[:, 1:2], rtol=0, atol=0)
@@ -64,7 +64,7 @@ def test_blocks_and_other_items_change_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 @needs_vnni
-def test_the_condition_is_quantised_once_for_all_flows(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_condition_is_quantised_once_for_all_flows(small_model, monkeypatch) -> None:
     """By each item's own step: an item of a hundredth of the other's size comes out as by itself."""
     prepared = convert_to_int8(small_model(torch.float32), INT8)
     mels, z = torch.randn(2, 3, 9) * torch.tensor([1.0, 0.01])[:, None, None], torch.randn(2, 8, 18)
@@ -104,7 +104,7 @@ def test_audio_is_nearly_the_plain_models(small_model, frames: int) -> None:
     assert 1e-4 < relative_error(audio, plain) < 0.1
 
 
-def test_other_types_and_cpus_keep_their_precision(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_types_and_cpus_keep_their_precision(small_model, monkeypatch) -> None:
     """Without the instructions, and in float64, which 8 bits are not for, the row does not apply."""
     mels, z = torch.randn(1, 3, 5), torch.randn(1, 8, 10)
 

@@ -64,7 +64,7 @@ def test_the_upsampling_product_equals_the_transposed_convolution(small_model, h
         torch.testing.assert_close(way(mels, n_groups), want, rtol=0, atol=1e-12)
 
 
-def test_half_precision_stores_the_networks_weights_in_it(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_stores_the_networks_weights_in_it(small_model, monkeypatch) -> None:
     """On a CPU with bfloat16; audio within 2^-8 times the depth of five flows."""
     monkeypatch.setattr("common.precision.has_fast_half", lambda device: True)
     model = small_model(torch.float32)
@@ -118,7 +118,7 @@ def test_a_prepared_model_has_infer_alone(small_model, request_) -> None:
         prepared(torch.randn(1, 3, 5), torch.randn(1, 80))
 
 
-def test_rows_apply_as_the_request_says(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_apply_as_the_request_says(small_model, monkeypatch) -> None:
     def way_name(phase: str, request: Request, dtype: torch.dtype = torch.float32) -> str:
         model = small_model(dtype)
         return next(way.name for way in WAYS if way.phase == phase and way.applies(model, request))
