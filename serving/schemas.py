@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
@@ -22,26 +22,21 @@ Strength = Annotated[float, Field(ge=0, le=LARGEST_STRENGTH)]
 
 
 def as_number(value: Any) -> Any:
-    """Return the number that a query has as text."""
+    """Return the number that a form or a query has as text."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-class VoiceId(BaseModel):
-    """OpenAI's other form of a voice."""
-
-    id: str
 
 
 class Options(BaseModel):
     """Settings shared by requests, batches and WebSockets."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)  # OpenAI's API grows
-    ABSENT: ClassVar[tuple[str | None, ...]] = (None,)  # values that stand for the default
 
     model: Annotated[
         str | None, Field(description="an id from /v1/models or one of OpenAI's; all give the same speech")
     ] = None
-    voice: Annotated[str | VoiceId | None, Field(description="an id from /v1/voices; default: the server's")] = None
+    voice: Annotated[
+        str | None, Field(description="an id from /v1/voices, also as an object with the field id; default: the server's")
+    ] = None
     response_format: Annotated[Format, Field(description="format of the audio")] = "mp3"
     speed: Annotated[
         float | None,
@@ -57,6 +52,7 @@ class Options(BaseModel):
     ] = None
     sample_rate: Annotated[
         Rate | None,
+        BeforeValidator(as_number),
         Field(
             description="sampling rate of the file in Hz; default: 24,000 for pcm over HTTP (or the server's), the voice's own "
             "for others; opus always has 48,000"
@@ -72,10 +68,12 @@ class Options(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def take_defaults(cls, values: Any) -> Any:
-        """Read null as the default, and names of models and formats in any case."""
+        """Read null and "" as the default, {"id": NAME} as a voice, and names of models and formats in any case."""
         if not isinstance(values, dict):
             return values
-        kept = {name: value for name, value in values.items() if value not in cls.ABSENT}
+        kept = {name: value for name, value in values.items() if name == "input" or value not in (None, "")}
+        if isinstance(voice := kept.get("voice"), dict) and "id" in voice:
+            kept["voice"] = voice["id"]
         return kept | {name: kept[name].lower() for name in CASELESS if isinstance(kept.get(name), str)}
 
     def encoder(self, rate: int, config: ServingConfig, *, pcm_rate: int | None = None, whole: bool = False) -> Encoder:
@@ -89,7 +87,7 @@ class Options(BaseModel):
         """Make the engine's request for a text."""
         return SpeechRequest(
             text=text,
-            voice=self.voice.id if isinstance(self.voice, VoiceId) else self.voice,
+            voice=self.voice,
             vocoder=self.vocoder,
             seed=self.seed,
             number=number,
@@ -121,10 +119,7 @@ class SpeechBody(Options):
 class SpeechQuery(SpeechBody):
     """The query of GET /v1/audio/speech."""
 
-    ABSENT: ClassVar[tuple[str | None, ...]] = (None, "")
     input: Annotated[str, Field(validation_alias=AliasChoices("text", "input"), description="the text to speak")]
-    voice: Annotated[str | None, Field(description="an id from /v1/voices; default: the server's")] = None
-    sample_rate: Annotated[Rate | None, BeforeValidator(as_number), Field(description="as in a POST")] = None
 
 
 class CaptionBody(Options):

@@ -109,7 +109,8 @@ def test_other_ways_to_the_same_speech(engine: Engine, app: FastAPI) -> None:
     for path in ("/v1/audio/speech/", "/audio/speech", "/v1//audio/speech"):
         assert call(app, "POST", path, json=body).content == pcm("Two.")
     nulls = dict.fromkeys(("speed", "stream_format", "voice", "model", "instructions", "stream", "volume"))
-    for more in (nulls, {"voice": "Alloy", "model": "TTS-1", "response_format": "PCM"}, {"voice": "EMBEDDED"}):
+    strings = dict.fromkeys(nulls, "") | {"sample_rate": "22050", "seed": "3", "voice": {"id": "alloy"}}  # as forms send them
+    for more in (nulls, strings, {"voice": "Alloy", "model": "TTS-1", "response_format": "PCM"}, {"voice": "EMBEDDED"}):
         assert call(app, "POST", SPEECH, json=body | more).content == pcm("Two.")
     query = {
         "text": "Two.",
@@ -230,11 +231,14 @@ def test_words_in_one_answer_at_twice_the_speed(app: FastAPI) -> None:
         ({"input": "Two.", "response_format": "ogg"}, "response_format", "'ogg'"),
         ({"input": "Two.", "seed": -1}, "seed", "seed: -1"),
         ({"input": "Two.", "seed": 1.5}, "seed", "seed: 1.5"),
+        ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
         ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
         ({"input": ["Two."]}, "input", "input: ['Two.']"),
         ({"text": "Two."}, "input", "input: missing"),
         ({"input": "Two.", "speed": 5, "seed": -1}, "speed", "seed: -1"),
+        ({"input": ""}, "input", "empty"),
         ({"input": " "}, "input", "empty"),
+        ({"input": None}, "input", "input: None"),
         ({"input": "{HH AH0 XX9}"}, "input", "XX9"),
     ],
 )
