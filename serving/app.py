@@ -46,7 +46,11 @@ DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 VERSION = "v1"  # of the interface, as in the paths
 OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
-EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note", "Content-Disposition", "Retry-After")
+EXPOSED_HEADERS = (
+    *("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note", "X-Request-Id"),
+    *("Content-Disposition", "Retry-After"),
+)
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 # Without an entry 4XX, FastAPI would document status 422, which this server never sends.
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -128,7 +132,7 @@ def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Respo
 @api.post(
     "/v1/audio/speech/timestamps", response_class=Response, responses={200: {"content": {"application/json": {}}}}
 )
-@api.post("/dev/captioned_speech", include_in_schema=False)  # its name in Kokoro-FastAPI
+@api.post("/v1/dev/captioned_speech", include_in_schema=False)  # its name in Kokoro-FastAPI, without /v1
 async def create_captions(body: CaptionBody, request: Request) -> Response:
     """Speak a text; the answer is lines of JSON with parts of the audio and the times of the words."""
     engine = engine_of(request)
@@ -208,7 +212,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
     return {"object": "list", "data": data, "voices": data}
 
 
-@api.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+@api.api_route("/v1/{path:path}", methods=METHODS, include_in_schema=False)
 async def refuse_path(request: Request) -> Response:
     """Refuse an unknown path or method of the API. The page, which owns all other paths, would answer in another shape."""
     matches = [(route, route.matches(request.scope)[0]) for route in api.routes if isinstance(route, APIRoute)]

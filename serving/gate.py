@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import time
 from collections.abc import Sequence
 
@@ -24,7 +25,8 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # need no key: prob
 # The page reads many files and keeps connections open; only errors of these are logged.
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
-ROUTES = re.compile(r"/(audio/|(models|voices)(/|$))")
+SPEECH = f"{API}audio/speech"
+ROUTES = re.compile(r"/(audio/|dev/|(models|voices)(/|$))")
 UPLOAD = "/gradio_api/upload"  # the page's, with a limit of its own
 SLOWEST_UPLOAD = 10_000  # bytes per second
 CLIENT_LEFT = 499  # logged if the client left before its answer
@@ -47,13 +49,14 @@ class Gate:
         fields = scope.setdefault("log", {})
         start = time.monotonic()
         scope["pace"] = Pace(self.config.idle_timeout)
-        answer = Answer(send, pace_of(scope))
+        fields["request_id"] = secrets.token_hex(8)
+        answer = Answer(send, pace_of(scope), fields["request_id"])
         try:
             if error := self._error(scope):
                 fields["error"] = error.message
                 await refuse(error_response(error), error.reason, scope, receive, answer)
             else:
-                await self.app(scope, self._limit_body(scope, receive), answer)
+                await self.app(as_get(scope), self._limit_body(scope, receive), answer)
         except StallError as error:
             fields |= {"error": str(error), "disconnected": True}
             scope.get("state", {}).get("abort", bool)()  # closing would wait until the rest is read
@@ -123,14 +126,16 @@ class Gate:
 
 
 class Answer:
-    """Sends the messages of an answer at the client's pace and keeps its status. Raises StallError as the pace does."""
+    """Sends the messages of an answer, with its id, at the client's pace; keeps its status. Raises StallError as the pace does."""
 
-    def __init__(self, send: Send, pace: Pace) -> None:
+    def __init__(self, send: Send, pace: Pace, request_id: str) -> None:
         self.send, self.pace, self.status = send, pace, 0
+        self.header = (b"x-request-id", request_id.encode())  # OpenAI's, which clients log
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
+            message = {**message, "headers": [*message.get("headers", ()), self.header]}
         elif message["type"] == "websocket.accept":
             self.status = 101
         elif message["type"] == "websocket.close":
@@ -150,8 +155,17 @@ def audio_fields(streams: Sequence[SpeechStream]) -> dict[str, float]:
 def canonical(path: str) -> str:
     """Return the path of a route of the API that clients also name without /v1, with a slash at its end or a doubled one."""
     inner = re.sub("/{2,}", "/", path).rstrip("/")
+    if inner in OPEN_PATHS:
+        return inner
     name = inner.removeprefix("/v1")
     return f"/v1{name}" if name != inner or ROUTES.match(name) else path
+
+
+def as_get(scope: Scope) -> Scope:
+    """Return the scope of a GET for a HEAD of the API, whose body uvicorn leaves out. A speech would be computed in vain."""
+    path = scope["path"]
+    is_read = path in OPEN_PATHS or (path.startswith(API) and path != SPEECH)
+    return {**scope, "method": "GET"} if is_read and scope.get("method") == "HEAD" else scope
 
 
 def is_limited(scope: Scope) -> bool:

@@ -191,6 +191,9 @@ def handle_request_error(request: Request, error: Exception) -> Response:
 def handle_http_error(request: Request, error: Exception) -> Response:
     """Answer an unknown path or method, or a body that is too large or too late."""
     assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, for bytes that are not UTF-8 and numbers without end
+        message = "body: cannot be read, expected JSON in UTF-8"
+        return handle_request_error(request, RequestError(400, message, param="body", code="invalid_body"))
     path = f"path {quote_value(request.url.path)}: not found; /docs lists all"
     message = path if error.detail == HTTPStatus.NOT_FOUND.phrase else str(error.detail)
     return handle_request_error(request, RequestError(error.status_code, message, headers=error.headers))

@@ -35,7 +35,8 @@ class Options(BaseModel):
         str | None, Field(description="an id from /v1/models or one of OpenAI's; all give the same speech")
     ] = None
     voice: Annotated[
-        str | None, Field(description="an id from /v1/voices, also as an object with the field id; default: the server's")
+        str | None,
+        Field(description="an id from /v1/voices, also as an object with the field id; default: the server's"),
     ] = None
     response_format: Annotated[Format, Field(description="format of the audio")] = "mp3"
     speed: Annotated[

@@ -109,7 +109,7 @@ def test_other_ways_to_the_same_speech(engine: Engine, app: FastAPI) -> None:
     for path in ("/v1/audio/speech/", "/audio/speech", "/v1//audio/speech"):
         assert call(app, "POST", path, json=body).content == pcm("Two.")
     nulls = dict.fromkeys(("speed", "stream_format", "voice", "model", "instructions", "stream", "volume"))
-    strings = dict.fromkeys(nulls, "") | {"sample_rate": "22050", "seed": "3", "voice": {"id": "alloy"}}  # as forms send them
+    strings = dict.fromkeys(nulls, "") | {"sample_rate": "22050", "seed": "3"}  # as forms send them
     for more in (nulls, strings, {"voice": "Alloy", "model": "TTS-1", "response_format": "PCM"}, {"voice": "EMBEDDED"}):
         assert call(app, "POST", SPEECH, json=body | more).content == pcm("Two.")
     query = {
@@ -159,11 +159,12 @@ def test_a_whole_file_has_its_length_and_a_name(app: FastAPI, name: str, more: d
     [
         ("application/json", b'{"input":', "not JSON, at character"),
         ("text/plain", b'{"input": "Two."}', "Content-Type: application/json"),
+        ("application/json", '{"input": "é"}'.encode("latin-1"), "expected JSON in UTF-8"),
     ],
 )
 def test_a_body_that_cannot_be_read(app: FastAPI, kind: str, content: bytes, words: str) -> None:
     error = error_of(call(app, "POST", SPEECH, content=content, headers={"content-type": kind}), 400)
-    assert error["param"] == "body" and words in error["message"]
+    assert (error["param"], error["code"]) == ("body", "invalid_body") and words in error["message"]
     assert len(error_of(speak(app, seed="x" * 10000), 400)["message"]) < 300
 
 
@@ -318,6 +319,15 @@ def test_health_and_readiness(app: FastAPI) -> None:
     assert "the server is stopping" in error_of(speak(cold), 503)["message"]
 
 
+def test_head_has_the_headers_of_get(app: FastAPI) -> None:
+    """As probes and download tools ask. A speech would have to be computed."""
+    for path in ("/healthz", "/readyz/", "/metrics", "/v1/models", "/audio/voices"):
+        answers = [call(app, method, path) for method in ("HEAD", "GET")]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert len({answer.headers["content-type"] for answer in answers}) == 1
+    assert call(app, "HEAD", SPEECH, params={"text": "Two."}).status_code == 405
+
+
 def test_unknown_paths_and_methods_have_the_shape_of_errors_beside_a_page(app: FastAPI) -> None:
     """A page is mounted at / and would answer them otherwise."""
     response = call(app, "PUT", "/audio/speech/")
@@ -326,6 +336,7 @@ def test_unknown_paths_and_methods_have_the_shape_of_errors_beside_a_page(app: F
     for path in ("/v1/nothing", "/audio/nothing", "/nothing", "/v2/audio/speech"):
         error_of(call(app, "POST", path), 404)
     assert error_of(call(app, "DELETE", "/v1/models/tts-1"), 405)["message"] == "method DELETE: expected GET"
+    assert error_of(call(app, "GET", "/dev/captioned_speech"), 405)["message"] == "method GET: expected POST"
 
 
 def test_the_metrics_of_errors(engine: Engine) -> None:
@@ -390,7 +401,7 @@ def test_the_page_of_the_interface_needs_no_other_host(app: FastAPI) -> None:
 
 def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="serving.access"):
-        speak(app, "Yes!")
+        answer = speak(app, "Yes!")
         call(app, "GET", "/readyz")
     (record,) = caplog.records
     fields = record.fields  # type: ignore[attr-defined]
@@ -398,6 +409,7 @@ def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog:
     assert fields["audio_seconds"] == pytest.approx(len(reference("Yes!", 3)) / 22050, abs=1e-3)
     assert 0 < fields["first_byte"] <= fields["seconds"]
     assert "Yes" not in str(fields)
+    assert fields["request_id"] == answer.headers["x-request-id"] != speak(app).headers["x-request-id"]
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,8 @@ def test_a_socket_without_the_key_is_refused() -> None:
         ("/audio/speech", "/v1/audio/speech"),
         ("//v1//audio/voices", "/v1/audio/voices"),
         ("/models/tts-1", "/v1/models/tts-1"),
+        ("/dev/captioned_speech/", "/v1/dev/captioned_speech"),
+        ("/healthz/", "/healthz"),
         ("/modelshop", "/modelshop"),
         ("//etc/", "//etc/"),
         ("/", "/"),
