@@ -13,8 +13,12 @@ _BULLET = re.compile(r"^[ \t]*(?:[-*+][ \t]+|[•‣◦▪●·][ \t]*)(?:\[[ xX
 _NUMBERED = re.compile(r"^(?=[ \t]*[0-9]{1,3}[.)][ \t])", re.M)
 _ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.M)
 _DEFINITION = re.compile(r"^[ \t]*\[[^\[\]\n]+\]:[ \t]*(?:<|https?:|www\.|mailto:|[/#.])[^\n]*$", re.M)
-_LINK = re.compile(r"(?<!\w)!?\[([^\[\]\n]*)\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+(?:\"[^\"\n]*\"|'[^'\n]*'))?[ \t]*\)")
-_REFERENCE = re.compile(r"(?<!\w)!?\[([^\[\]\n]+)\]\[[^\[\]\n]*\]")
+_NO_PAUSE = r"(?![ \t]{0,9}(?i:pause)[ \t]{0,9}(?::[ \t]{0,9}[-+.0-9]|\](?!\()))"  # [pause:1s][pause] refers to nothing
+_LINK = re.compile(
+    rf"(?<!\w)!?\[{_NO_PAUSE}([^\[\]\n]*)\]"
+    r"\((?:[^()\s]|\([^()\s]*\))*(?:\s+(?:\"[^\"\n]*\"|'[^'\n]*'))?[ \t]*\)"
+)
+_REFERENCE = re.compile(rf"(?<!\w)!?\[{_NO_PAUSE}([^\[\]\n]+)\]\[{_NO_PAUSE}[^\[\]\n]*\]")
 _FOOTNOTE = re.compile(r"\[\^\w{1,30}\]:?")
 _ADDRESS = re.compile(r"<((?:https?|ftp|mailto):[^<>\s]+|[^<>\s@]+@[^<>\s@]+)>")
 _EMPHASIS = re.compile(
