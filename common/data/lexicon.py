@@ -13,22 +13,24 @@ from common.files import decode_lines
 
 _EXPECTED = "expected WRITTEN, a tab and SPOKEN, where SPOKEN is words or {ARPAbet}"
 _TOKEN = re.compile(r"\{[^{}]*\}|\w+|[^\w\s]")
+_GOES_ON = re.compile(r"[^\W_]|(?<=[0-9])[.,:][0-9]")  # 2.5 is not 2, nor GPT-4.5 GPT-4
 
 
 class Lexicon:
     """Replaces words in a text by their spoken forms: whole words, or several in a row, the longest entry first.
 
     An entry in small letters applies to a word in any case. One with capitals applies to the word as it is written, and to the
-    word in capitals.
+    word in capitals. Apostrophes may be straight or curly, spaces any.
     """
 
     def __init__(self, entries: Mapping[str, str], places: Mapping[str, str] | None = None) -> None:
         self.entries, self.places = dict(entries), dict(places or {})  # of entries, for messages: FILE:LINE
-        self._by_first: dict[str, list[str]] = {}
+        self._by_first: dict[str, list[tuple[str, str]]] = {}
         for written in sorted(self.entries, key=lambda written: (-len(written), written)):
-            first = _TOKEN.search(written)
+            plain = _straight(_spaced(written))
+            first = _TOKEN.search(plain)
             assert first is not None
-            self._by_first.setdefault(first[0].lower(), []).append(written)
+            self._by_first.setdefault(first[0].lower(), []).append((plain, self.entries[written]))
 
     def check(self, encode: Callable[[list[str]], object], unspoken: Callable[[str], list[str]]) -> None:
         """Raise one DataError for the entries with braces that hold no ARPAbet.
@@ -55,19 +57,27 @@ class Lexicon:
 
     def __call__(self, text: str) -> str:
         """Replace the entries in a text; {ARPAbet} stays."""
-        parts, place = [], 0
-        for token in _TOKEN.finditer(text):
+        parts, place, text = [], 0, _spaced(text)
+        plain = _straight(text)
+        for token in _TOKEN.finditer(plain):
             if token.start() < place:
                 continue
-            for written in self._by_first.get(token[0].lower(), ()):
+            for written, spoken in self._by_first.get(token[0].lower(), ()):
                 end = token.start() + len(written)
-                if _fits(text[token.start() : end], written) and not (
-                    written[-1].isalnum() and text[end : end + 1].isalnum()
-                ):
-                    parts += [text[place : token.start()], self.entries[written]]
+                goes_on = written[-1].isalnum() and _GOES_ON.match(plain, end)
+                if _fits(plain[token.start() : end], written) and not goes_on:
+                    parts += [text[place : token.start()], spoken]
                     place = end
                     break
         return "".join([*parts, text[place:]])
+
+
+def _spaced(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def _straight(text: str) -> str:
+    return text.replace("’", "'")  # of the same length
 
 
 def _fits(found: str, written: str) -> bool:

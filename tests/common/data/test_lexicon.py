@@ -22,6 +22,10 @@ C++\tsee plus plus
 .NET\tdot net
 data\t{D EY1 T AH0}
 kg\tkilos
+O’Brien\toh bryan
+don't\tdo not
+café au  lait\tmilky coffee
+GPT-4\tthe model
 """
 
 
@@ -40,6 +44,9 @@ def path(tmp_path: Path) -> Path:
         ("New York New Yorker", "the Big Apple New Yorker"),
         ("C++, C and .NET", "see plus plus, C and dot net"),
         ("Data {D AE1 T AH0}", "{D EY1 T AH0} {D AE1 T AH0}"),
+        ("O'Brien, O’BRIEN’s; Don’t ‘don't’", "oh bryan, oh bryan’s; do not ‘do not’"),
+        ("New\u00a0York, new york, Café au\tlait", "the Big Apple, new york, milky coffee"),
+        ("GPT-4. GPT-4.5, GPT-40", "the model. GPT-4.5, GPT-40"),
         ("my_data metadata 5 kg", "my_data metadata 5 kilos"),
     ],
 )
