@@ -81,7 +81,7 @@ class Contents:
 def inspect(path: Path) -> Contents:
     """Read a checkpoint and describe it. Raises DataError as load_checkpoint does."""
     checkpoint = load_checkpoint(path, resuming=True)
-    weights = {name: value for name, value in checkpoint["state_dict"].items() if isinstance(value, Tensor)}
+    weights = checkpoint["state_dict"]
     trainable = {WRAPPERS.sub("", name): value.numel() for name, value in weights.items() if not name.endswith(BUFFERS)}
     parts: Counter[str] = Counter()
     for name, count in trainable.items():
@@ -268,16 +268,13 @@ def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return entries
 
 
-def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def to_half(state_dict: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Convert floating-point tensors to float16. Raises DataError that names tensors beyond float16's range."""
-    half = {
-        name: value.half() if isinstance(value, Tensor) and value.is_floating_point() else value
-        for name, value in state_dict.items()
-    }
+    half = {name: value.half() if value.is_floating_point() else value for name, value in state_dict.items()}
     beyond = [
         f"{name} (up to {state_dict[name].abs().max():.4g})"
         for name, value in half.items()
-        if isinstance(value, Tensor) and value.isinf().sum() > state_dict[name].isinf().sum()
+        if value.isinf().sum() > state_dict[name].isinf().sum()
     ]
     if beyond:
         limit = torch.finfo(torch.float16).max
@@ -298,13 +295,10 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         *published["state_dict"].items(),
         *((f"ema_state_dict.{name}", value) for name, value in averages.items()),
     ]
-    if broken := [name for name, value in weights if isinstance(value, Tensor) and not value.isfinite().all()]:
+    if broken := [name for name, value in weights if not value.isfinite().all()]:
         raise DataError(f"{source}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
     if half:
         published["state_dict"] = to_half(published["state_dict"], source)
-    odd = [name for name, value in published["state_dict"].items() if not isinstance(value, Tensor)]
-    if odd and target.suffix == SAFETENSORS:
-        raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {join_first(odd)}")
     save_copy(target, published)
     contents = inspect(target)
     summary = f"{contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}"

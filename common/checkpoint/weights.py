@@ -26,7 +26,7 @@ TOO_LARGE = "the config describes a larger model than the weights are"
 SPARE_ELEMENTS, SPARE_TENSORS = 2**20, 1000  # on top of twice the file's own: layouts differ a little
 
 
-def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+def clean_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights under the model's own names (no leading `module.` or `module.1.`), in float32 whatever the float type."""
     return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
 
@@ -64,16 +64,14 @@ def load_weights(
     load(model, dict(state_dict))
 
 
-def _form(value: Any) -> Any:
-    """Return the shape of a weight, with its dtype unless that is a float type, or the type of a value that is no tensor."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
+def _form(value: Tensor) -> tuple[int | str, ...]:
+    """Return the shape of a weight, with its dtype unless that is a float type."""
     shape = tuple(value.shape)
     return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
 
 
-def _to_float32(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+def _to_float32(value: Tensor) -> Tensor:
+    return value.float() if value.is_floating_point() else value
 
 
 def data_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,11 +90,10 @@ class FillFromFile(TorchFunctionMode):
     load PyTorch's compiler, which takes seconds.
     """
 
-    def __init__(self, weights: Mapping[str, Any], guard: bool = True) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], guard: bool = True) -> None:
         super().__init__()
-        tensors = [value for value in weights.values() if isinstance(value, Tensor)]
-        self.elements = 2 * sum(tensor.numel() for tensor in tensors) + SPARE_ELEMENTS if guard else math.inf
-        self.tensors = 2 * len(tensors) + SPARE_TENSORS if guard else math.inf
+        self.elements = 2 * sum(tensor.numel() for tensor in weights.values()) + SPARE_ELEMENTS if guard else math.inf
+        self.tensors = 2 * len(weights) + SPARE_TENSORS if guard else math.inf
 
     def check_sizes(self, config: Any) -> None:
         """Raise DataError if the nested settings hold a number larger than the number of all weights."""

@@ -81,6 +81,6 @@ def add_review_table(project: Project) -> list[ClipRow]:
 
 
 def embedded_name() -> str:
-    """The embedded voice through Griffin-Lim, as the page calls it."""
+    """The embedded voice through its own vocoder, as the page calls it."""
     epoch = load_checkpoint(EMBEDDED / "tacotron2.safetensors")["epoch"]
-    return f"the embedded voice (epoch {epoch}) with griffin-lim"
+    return f"the embedded voice (epoch {epoch}) with PulseNoise of the embedded voice"

@@ -384,7 +384,7 @@ def test_a_bad_source_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such checkpoint"):
         command.main(["convert", f"{tmp_path}/none.pt", str(out)])
     odd = small(state_dict={"a": torch.ones(1), "steps": 3})
-    with pytest.raises(DataError, match=r"\.safetensors files hold tensors alone, not steps"):
+    with pytest.raises(DataError, match="malformed: state_dict: 'steps': 3, expected a tensor"):
         command.main(["convert", str(write_pt(tmp_path / "odd.pt", odd)), str(out)])
     assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
 
