@@ -230,7 +230,7 @@ def _words_of(
         words = _arguments(parser, flag, TRUTH[text.lower()])
     else:
         values = re.split(r"[,\s]+", text) if isinstance(action, argparse._AppendAction) else [text]
-        words = [f"{flag}={value}" for value in values]
+        words = [f"{flag}={value}" for value in values if value]
     return words, _try(parser, words)[0]
 
 

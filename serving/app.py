@@ -46,6 +46,7 @@ DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 VERSION = "v1"  # of the interface, as in the paths
 OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
+OTHER_MODELS = ("kokoro",)  # and those for Kokoro-FastAPI this one, which is not listed
 EXPOSED_HEADERS = (
     *("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note", "X-Request-Id"),
     *("Content-Disposition", "Retry-After"),
@@ -224,6 +225,7 @@ async def refuse_path(request: Request) -> Response:
 
 
 @health.get("/healthz")
+@health.get("/health", include_in_schema=False)  # as other speech servers name it
 async def get_health(request: Request) -> Response:
     """Answer 200 while the process works, 500 once the models' thread has failed."""
     is_alive = engine_of(request).is_alive
@@ -298,7 +300,7 @@ def model_names() -> list[str]:
 
 def check_model(name: str | None) -> None:
     """Raise RequestError for a model that no client can mean."""
-    if name and name.lower() not in model_names() and not name.lower().startswith(OPENAI_MODELS):
+    if name and name.lower() not in model_names() and not name.lower().startswith(OPENAI_MODELS + OTHER_MODELS):
         message = f"model: {quote_value(name)} is not one of {', '.join(model_names())}"
         raise RequestError(404, message, param="model", code="model_not_found")
 

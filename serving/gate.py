@@ -21,7 +21,7 @@ from serving.metrics import Metrics
 from serving.responses import error_response
 from serving.stream import SpeechStream
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # need no key: probes have none
+OPEN_PATHS = frozenset({"/healthz", "/health", "/readyz", "/metrics"})  # need no key: probes have none
 # The page reads many files and keeps connections open; only errors of these are logged.
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"

@@ -286,7 +286,7 @@ def test_models_and_voices(app: FastAPI) -> None:
         assert call(app, "GET", path).json() == models | {"models": models["data"]}
     for path in ("/voices", "/v1/audio/voices", "/v1//audio/voices/"):
         assert [voice["name"] for voice in call(app, "GET", path).json()["voices"]] == ["embedded"]
-    for name in ("tts-1", "TTS-1-HD", "gpt-4o-mini-tts-2025-12-15"):  # with a date as well
+    for name in ("tts-1", "TTS-1-HD", "gpt-4o-mini-tts-2025-12-15", "kokoro"):  # with a date as well
         assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
     (voice,) = call(app, "GET", "/v1/voices").json()["data"]
@@ -321,7 +321,7 @@ def test_health_and_readiness(app: FastAPI) -> None:
 
 def test_head_has_the_headers_of_get(app: FastAPI) -> None:
     """As probes and download tools ask. A speech would have to be computed."""
-    for path in ("/healthz", "/readyz/", "/metrics", "/v1/models", "/audio/voices"):
+    for path in ("/healthz", "/health", "/readyz/", "/metrics", "/v1/models", "/audio/voices"):
         answers = [call(app, method, path) for method in ("HEAD", "GET")]
         assert [answer.status_code for answer in answers] == [200, 200]
         assert len({answer.headers["content-type"] for answer in answers}) == 1

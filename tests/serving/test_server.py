@@ -122,7 +122,7 @@ def test_flags_that_the_parser_refuses(flags: list[str]) -> None:
 def test_flags_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key of the flag comes before that of the environment, without spaces around it."""
     monkeypatch.setenv("TTS_API_KEY", " of the environment\n")
-    monkeypatch.setenv("TTS_CORS_ORIGIN", "c, d")
+    monkeypatch.setenv("TTS_CORS_ORIGIN", "c, d,")
     monkeypatch.setenv("TTS_GRACE", "4")
     monkeypatch.setenv("TTS_PORT", "tcp://10.0.0.1:80")  # Kubernetes's, for a service named tts
     words = "--fp16 --int8 --plain --no-page --log-texts --cors-origin a --cors-origin b --seed 4 --chat-timeout 3"
