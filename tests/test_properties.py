@@ -5,9 +5,7 @@ HYPOTHESIS_PROFILE=long runs 600 times as many examples.
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import os
 import time
 from itertools import pairwise
@@ -16,16 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis, of tests/requirements.txt, is not installed")
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from common.audio.audio_processing import read_audio  # noqa: E402
-from common.checkpoint.files import load_checkpoint, save_checkpoint  # noqa: E402
-from common.data.filelist import BadRows, read_filelist, read_phrases  # noqa: E402
-from common.data.mels import load_mel, save_mel  # noqa: E402
+from common.data.filelist import BadRows  # noqa: E402
 from common.errors import DataError, UsageError  # noqa: E402
 from common.training.arguments import parse_training_arguments  # noqa: E402
 from models import REGISTRY, default_options  # noqa: E402
@@ -69,18 +63,6 @@ def folder(tmp_path_factory) -> Path:
 
 def in_time(start: float) -> None:
     assert time.process_time() - start < SECONDS
-
-
-def mutate(contents: bytes, changes: list[tuple[int, int]], length: float) -> bytes:
-    """Bytes with some replaced, each at a place modulo the length, and cut to a share of their length."""
-    result = bytearray(contents)
-    for place, value in changes:
-        result[place % len(result)] = value
-    return bytes(result[: math.ceil(length * len(result))])
-
-
-CHANGES = st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=20)
-LENGTH = st.one_of(st.just(1.0), st.floats(0, 1))
 
 
 @SETTINGS
@@ -134,89 +116,6 @@ def test_sentences_do_not_depend_on_how_a_text_is_cut(text: str, sizes: list[int
 
     places = np.cumsum([0, *sizes, len(text)])
     assert sentences([text]) == sentences([text[start:end] for start, end in pairwise(places)])
-
-
-@SETTINGS
-@given(contents=st.one_of(st.binary(max_size=300), TEXTS.map(lambda text: text.replace(" ", "|").encode())))
-def test_a_list_of_any_bytes(folder: Path, contents: bytes) -> None:
-    path = folder / "list.txt"
-    path.write_bytes(contents)
-    for read in (read_filelist, read_phrases):
-        try:
-            assert read(path)
-        except DataError as error:
-            assert str(path) in str(error)
-
-
-@pytest.fixture(scope="module")
-def sounds() -> dict[str, bytes]:
-    """A short sound in each format."""
-    import soundfile
-
-    samples, files = 0.1 * np.random.default_rng(0).normal(size=3000).clip(-5, 5), {}
-    for name, subtype in (
-        ("WAV", "PCM_16"),
-        ("WAV", "FLOAT"),
-        ("FLAC", "PCM_16"),
-        ("OGG", "VORBIS"),
-        ("AIFF", "PCM_24"),
-    ):
-        contents = io.BytesIO()
-        soundfile.write(contents, samples, 22050, subtype, format=name)
-        files[f"{name} {subtype}"] = contents.getvalue()
-    return files
-
-
-@SETTINGS
-@given(data=st.data(), changes=CHANGES, length=LENGTH, in_header=st.booleans())
-def test_a_mutated_sound(
-    folder: Path, sounds: dict[str, bytes], data: Any, changes: Any, length: float, in_header: bool
-) -> None:
-    start = time.process_time()
-    path = folder / "sound"
-    changes = [(place % 60 if in_header else place, value) for place, value in changes]
-    path.write_bytes(mutate(sounds[data.draw(st.sampled_from(sorted(sounds)))], changes, length))
-    for rate in (22050, None):
-        try:
-            sound = read_audio(path, rate)
-        except DataError as error:
-            assert str(path) in str(error)
-        else:
-            assert torch.isfinite(sound.samples).all() and sound.samples.abs().max() <= 1 and len(sound.samples) < 10**7
-    in_time(start)
-
-
-@SETTINGS
-@given(changes=CHANGES, length=LENGTH)
-def test_a_mutated_mel(folder: Path, changes: Any, length: float) -> None:
-    path = folder / "mel.pt"
-    mel = torch.linspace(-11, 2, 80 * 9).view(80, 9)
-    save_mel(path, mel)
-    path.write_bytes(mutate(path.read_bytes(), changes, length))
-    try:
-        assert torch.equal(load_mel(path, 80), mel)
-    except DataError as error:
-        assert str(path) in str(error)
-
-
-@SETTINGS
-@given(changes=CHANGES, length=LENGTH, ending=st.sampled_from([".pt", ".safetensors"]))
-def test_a_mutated_checkpoint(folder: Path, changes: Any, length: float, ending: str) -> None:
-    whole, path = folder / f"whole{ending}", folder / f"mutated{ending}"
-    weights = {"a": torch.arange(50.0), "b": torch.ones(3, 4)}
-    if not whole.exists():
-        if ending == ".pt":
-            save_checkpoint(whole, {"state_dict": weights, "epoch": 3})
-        else:
-            safetensors = pytest.importorskip("safetensors.torch")
-            safetensors.save_file(weights, whole)
-    path.write_bytes(mutate(whole.read_bytes(), changes, length))
-    try:
-        found = load_checkpoint(path)["state_dict"]
-    except DataError as error:
-        assert str(path) in str(error)
-    else:
-        assert ending == ".safetensors" or all(torch.equal(found[name], weights[name]) for name in weights)
 
 
 JSON = st.recursive(

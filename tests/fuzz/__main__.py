@@ -27,9 +27,8 @@ from tests.recipe import ROOT
 
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 RESIDENT_MEGABYTES = 2048  # of the fuzzer: PyTorch, all models' code, the inputs so far and the reader
-HANG = (
-    int(SECONDS * (1 + LONGEST // 1000)) * 10
-)  # seconds of the clock, since a busy machine is slower than its processor
+# Seconds of the clock, since a busy machine is slower than its processor.
+HANG = int(SECONDS * (1 + LONGEST // 1000)) * 10
 
 
 class Outcome(NamedTuple):
@@ -47,12 +46,7 @@ def fuzz(target: str, seconds: int, output: Path) -> Outcome:
     for folder in (found, findings):
         folder.mkdir(parents=True, exist_ok=True)
     before = set(findings.iterdir())
-    words = [
-        f"-max_total_time={seconds}",
-        f"-timeout={HANG}",
-        f"-rss_limit_mb={RESIDENT_MEGABYTES}",
-        f"-max_len={LONGEST}",
-    ]
+    words = f"-max_total_time={seconds} -timeout={HANG} -rss_limit_mb={RESIDENT_MEGABYTES} -max_len={LONGEST}".split()
     words += [f"-artifact_prefix={findings}/", "-print_final_stats=1", str(found), str(CORPUS / target)]
     # libFuzzer limits the peak of getrusage, which a process takes over from its parent: here from a shell, which is small.
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "tests.fuzz.fuzzer", target, *words]

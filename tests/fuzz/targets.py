@@ -62,10 +62,8 @@ def read_text(content: bytes, folder: Path) -> None:
     limit, choice = (*content[:2], 0, 0)[:2]
     text = content[2:].decode("utf-8", "replace")
     names = list(CLEANERS)
-    options = OPTIONS | {
-        "text_cleaners": [names[choice % len(names)]],
-        "text_reading": TEXT_READINGS[choice // len(names) % 2],
-    }
+    reading = TEXT_READINGS[choice // len(names) % 2]
+    options = OPTIONS | {"text_cleaners": [names[choice % len(names)]], "text_reading": reading}
     pieces = STAGES.pieces(text, limit, options)
     joined = [symbol for piece in pieces for symbol in _words(piece.text, options)]
     assert joined == _words(text, options), "words of the pieces differ"
@@ -83,14 +81,13 @@ def _words(text: str, options: dict) -> list[str]:
 def read_sound(content: bytes, folder: Path) -> None:
     """Audio files of any format, by their headers and as samples."""
     path = _write(folder / "sound", content)
-    for read in (
-        lambda: read_audio(path, None),
-        lambda: read_audio(path, 22050),
-        lambda: count_samples(path, 22050),
-        lambda: clip_length(path),
-    ):
+    for rate in (None, 22050):
         with contextlib.suppress(DataError):
-            read()
+            samples = read_audio(path, rate).samples
+            assert samples.isfinite().all() and samples.abs().max() <= 1
+    for measure in (lambda: count_samples(path, 22050), lambda: clip_length(path)):
+        with contextlib.suppress(DataError):
+            measure()
 
 
 def read_mel(content: bytes, folder: Path) -> None:
@@ -122,12 +119,8 @@ def _archive(content: bytes) -> bytes:
         return content
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        for name, data in (
-            ("data.pkl", content),
-            ("byteorder", b"little"),
-            ("data/0", bytes(160)),
-            ("version", b"3\n"),
-        ):
+        parts = {"data.pkl": content, "byteorder": b"little", "data/0": bytes(160), "version": b"3\n"}
+        for name, data in parts.items():
             archive.writestr(f"archive/{name}", data)
     assert zlib.crc32(content) == 0 or any(entry.CRC for entry in zipfile.ZipFile(file).infolist())
     return file.getvalue()
