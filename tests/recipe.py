@@ -112,6 +112,14 @@ def train_tiny_model(model: str) -> Path:
     return folder / f"checkpoint_{model}_last.pt"
 
 
+def speech_flags(folder: Path, *lines: str) -> list[object]:
+    """Build inference.py's flags to speak lines with the tiny models into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "phrases.txt").write_text("".join(f"{line}\n" for line in lines or ("Two.",)))
+    models = [word for model in MODELS for word in (f"--{model.lower()}", train_tiny_model(model))]
+    return ["-i", folder / "phrases.txt", "-o", folder, "--cpu", *models]
+
+
 def fresh_state(model: str, folder: Path, *words: object) -> "TrainState":
     """The state of a tiny model that has not trained, as train.py begins with for `flags` and these words."""
     import train  # here: tests that need it alone import all that train.py does

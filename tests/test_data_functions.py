@@ -53,21 +53,15 @@ class _Dying:
         return _lose, (os.getpid(),)
 
 
-def _lose(worker: int) -> None:
-    threading.Timer(0.3, _kill, (worker,)).start()
+class _Failing:
+    def __reduce__(self) -> tuple:
+        return _lose, (None,)
+
+
+def _lose(worker: int | None) -> None:
+    if worker:
+        threading.Timer(0.3, _kill, (worker,)).start()
     raise ConnectionResetError(104, "Connection reset by peer")
-
-
-def test_a_fault_in_a_worker_is_not_called_a_lost_worker(options, tmp_path):
-    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
-
-    def fail(items: list) -> None:
-        raise RuntimeError("a fault in the code")
-
-    dataset.collate = fail
-    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
-    with pytest.raises(RuntimeError, match="a fault in the code"):
-        next(iter(loader))
 
 
 def _kill(worker: int) -> None:
@@ -75,43 +69,43 @@ def _kill(worker: int) -> None:
         os.kill(worker, signal.SIGKILL)
 
 
-class _Failing(_Dying):
-    def __reduce__(self) -> tuple:
-        return _fail, ()
-
-
-def _fail() -> None:
-    raise ConnectionResetError(104, "Connection reset by peer")
+def _fail(items: list) -> None:
+    raise RuntimeError("a fault in the code")
 
 
 @pytest.mark.parametrize(
-    ("batch", "error"), [(_Dying(), DataError), (_Failing(), ConnectionResetError)], ids=["a lost worker", "none lost"]
+    ("collate", "error", "message"),
+    [
+        (lambda items: _Dying(), DataError, r"worker has ended \(ConnectionResetError"),
+        (lambda items: _Failing(), ConnectionResetError, "Connection reset"),
+        (_fail, RuntimeError, "a fault in the code"),
+    ],
+    ids=["a lost worker", "none lost", "a fault"],
 )
-def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path, monkeypatch, batch, error):
+def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path, monkeypatch, collate, error, message):
     monkeypatch.setattr(data_functions, "LOST_AFTER", 5.0 if error is DataError else 0.2)
-    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
-    dataset.collate = lambda items: batch
-    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
-    with pytest.raises(error, match=r"(worker has ended \(ConnectionResetError|Connection reset)"):
-        next(iter(loader))
+    with pytest.raises(error, match=message):
+        next(iter(loader_with(collate, options, tmp_path)))
+
+
+def loader_with(collate, options, folder):
+    """A loader of one process whose batches are what `collate` returns."""
+    dataset = get_dataset("WaveGlow", options, folder / "list.txt")
+    dataset.collate = collate
+    return get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
 
 
 def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
-    dataset, calls = get_dataset("WaveGlow", options, tmp_path / "list.txt"), itertools.count(1)
-    collate = dataset.collate
-    dataset.collate = lambda items: _Dying() if next(calls) > len(dataset) else collate(items)  # counted in the worker
-    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
-    assert len(list(loader)) == len(dataset)
+    calls, collate = itertools.count(1), get_dataset("WaveGlow", options, tmp_path / "list.txt").collate
+    loader = loader_with(lambda items: _Dying() if next(calls) > 4 else collate(items), options, tmp_path)
+    assert len(list(loader)) == 4  # counted in the worker
     with pytest.raises(DataError, match=r"worker has ended \(ConnectionResetError"):
         list(loader)
 
 
 def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):
     monkeypatch.setattr(data_functions, "LOST_AFTER", 4.0)
-    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
-    dataset.collate = lambda items: _Failing()
-    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
-    batches = iter(loader)
+    batches = iter(loader_with(lambda items: _Failing(), options, tmp_path))
     other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(2.0,))
     other.start()
     with pytest.raises(ConnectionResetError):

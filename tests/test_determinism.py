@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from common import precision
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
-from tests.recipe import ENVIRONMENT, LAUNCHER, ROOT, flags, run, start, succeed, train_tiny_model
+from tests.recipe import ENVIRONMENT, LAUNCHER, flags, run, start, succeed
 from tests.test_train import differences, losses
 
 slow = pytest.mark.slow
@@ -40,24 +39,6 @@ def test_equal_runs_end_with_equal_bits(tmp_path: Path, model: str, processes: i
         assert launch.returncode == 0, err
     assert differences(final(tmp_path / "a", model), final(tmp_path / "b", model)) == []
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
-
-
-@slow
-@pytest.mark.parametrize("vocoder", ["waveglow", "griffin-lim"])
-def test_equal_syntheses_have_equal_bytes(tmp_path: Path, vocoder: str) -> None:
-    """One in a process of its own, one in this process, with as many threads."""
-    phrases = tmp_path / "phrases.txt"
-    phrases.write_text("Two.\nIt is nine.\nA longer line, with a pause.\n")
-    words = ["-i", phrases, "--cpu", "--seed", 5, "--tacotron2", train_tiny_model("Tacotron2")]
-    words += ["--vocoder", vocoder]
-    words += ["--waveglow", train_tiny_model("WaveGlow")] if vocoder == "waveglow" else []
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "inference.py", *words, "-o", tmp_path / "a"]
-    subprocess.run([str(word) for word in command], cwd=ROOT, env=environment, check=True, capture_output=True)
-    succeed("inference.py", *words, "-o", tmp_path / "b", "--deterministic")
-    found = [sorted((tmp_path / name).glob("*.wav")) for name in "ab"]
-    assert len(found[0]) == 3
-    assert [path.read_bytes() for path in found[0]] == [path.read_bytes() for path in found[1]]
 
 
 def test_the_switches_are_set_inside_the_context_alone(monkeypatch) -> None:

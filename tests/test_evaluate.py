@@ -42,23 +42,15 @@ def test_the_report_has_all_systems_and_their_anchors(tmp_path: Path) -> None:
     out = succeed("evaluate.py", *words(tmp_path, *ALL, *others, "--precompute"))
     assert "note: --precompute has no effect here" in out
     systems = systems_of(tmp_path)
-    assert list(systems) == [
-        "recordings",
-        "true mels, griffin-lim",
-        "true mels, WaveGlow",
-        "Tacotron2, griffin-lim",
-        "Tacotron2, WaveGlow",
-        "other Tacotron2, griffin-lim",
-        "other Tacotron2, WaveGlow",
-    ]
+    sources = ("true mels", "Tacotron2", "other Tacotron2")
+    assert list(systems) == ["recordings", *(f"{name}, {of}" for name in sources for of in ("griffin-lim", "WaveGlow"))]
     assert all(name in out for name in systems)
     ours, theirs = systems["Tacotron2, WaveGlow"], systems["other Tacotron2, WaveGlow"]
     assert ours["summary"] == theirs["summary"]  # the same weights and seed
     assert len(ours["lines"]) == 2 and {"focus", "coverage", "ran_to_limit", "duration_ratio"} <= set(ours["summary"])
-    assert (
-        systems["recordings"]["summary"]["duration_ratio"][0] == 1 and "focus" not in systems["recordings"]["summary"]
-    )
-    assert ours["real_time_factor"] > 0 and systems["recordings"]["real_time_factor"] is None
+    recorded = systems["recordings"]
+    assert recorded["summary"]["duration_ratio"][0] == 1 and "focus" not in recorded["summary"]
+    assert ours["real_time_factor"] > 0 and recorded["real_time_factor"] is None
     page = (tmp_path / "report/report.html").read_text()
     assert page.count("<audio") == 2 * len(systems) and page.count("<section>") == 2
 
@@ -73,10 +65,8 @@ def test_phrases_without_recordings_have_no_anchors_and_the_other_voice_its_own_
     assert [line["text"] for line in systems["Tacotron2, griffin-lim"]["lines"]] == ["One.", "Two three."]
     succeed("evaluate.py", *words(tmp_path, *ALL, "--other-vocoder", "griffin-lim", "--lines", 1)[2:], "-i", phrases)
     assert list(systems_of(tmp_path)) == [
-        "Tacotron2, griffin-lim",
-        "Tacotron2, WaveGlow",
-        "other Tacotron2, griffin-lim",
-    ]
+        "Tacotron2, griffin-lim", "Tacotron2, WaveGlow", "other Tacotron2, griffin-lim"
+    ]  # fmt: skip
     both = ["--other-vocoder", "griffin-lim", "--other-waveglow", train_tiny_model("WaveGlow")]
     assert "needs no --other-waveglow" in run("evaluate.py", *words(tmp_path, *ALL, *both)).err
     assert run("evaluate.py", *words(tmp_path, *ALL, "--other-tacotron2", tmp_path / "none.pt")).code == 1
@@ -101,15 +91,10 @@ def test_lists_that_cannot_be_evaluated_are_refused(tmp_path: Path, content: str
 
 def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> None:
     (tmp_path / "mels.txt").write_text("a.pt|One.\n")
-    with pytest.raises(
-        UsageError, match=r"--best-by mcd: compares with recordings, .* names cached mels, such as a\.pt"
-    ):
-        Checkup(
-            EvaluationConfig(evaluate_every=1, evaluate_lines=1, best_by="mcd"),
-            DataConfig(validation_files=tmp_path / "mels.txt"),
-            AudioConfig(),
-            is_main=True,
-        )
+    config = EvaluationConfig(evaluate_every=1, evaluate_lines=1, best_by="mcd")
+    message = r"--best-by mcd: compares with recordings, .* names cached mels, such as a\.pt"
+    with pytest.raises(UsageError, match=message):
+        Checkup(config, DataConfig(validation_files=tmp_path / "mels.txt"), AudioConfig(), is_main=True)
 
 
 def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
@@ -178,12 +163,11 @@ def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path
     chosen = load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")  # scores and losses are not compared
     assert chosen["epoch"] == 4 and chosen["best"]["by"] == "loss" and chosen["val_loss"] == chosen["best"]["loss"]
     succeed("train.py", *flags(model, tmp_path / "plain"), *more)
-    assert losses(tmp_path) == losses(tmp_path / "plain")  # training does not depend on it
-
-
-def losses(folder: Path) -> list[float]:
-    steps = read_steps(folder / "nvlog.json")
-    return [data["train_loss"] for step, data in steps if len(step) == 2 and "train_loss" in data]
+    train_losses = [
+        [data["train_loss"] for step, data in read_steps(folder / "nvlog.json") if len(step) == 2]
+        for folder in (tmp_path, tmp_path / "plain")
+    ]
+    assert train_losses[0] == train_losses[1]  # training does not depend on it
 
 
 def test_a_path_with_an_escape_reaches_the_terminal_spelled(tmp_path: Path) -> None:

@@ -20,13 +20,39 @@ from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
 from common.run.nvlog import NvLog
 from common.training.sampler import steps
-from tests.recipe import ROOT, flags, read_steps, start, wait_for_epoch_1
+from tests.recipe import LAUNCHER, ROOT, flags, read_steps, start, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
 
 
 def command(folder: Path, *words: object) -> list[object]:
     return [sys.executable, "train.py", *flags("WaveGlow", folder), *words, "--epochs", 10**5]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "number", "code", "said"),
+    [
+        ([sys.executable], signal.SIGTERM, 0, "stopping after this step\n"),  # a scheduler's
+        ([sys.executable], signal.SIGINT, 130, "stopping after this step; once more to stop without saving\n"),
+        (LAUNCHER, signal.SIGINT, 130, ""),  # which signals both processes once more
+    ],
+    ids=["SIGTERM", "SIGINT", "launcher"],
+)
+def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, code: int, said: str) -> None:
+    """Terminals and schedulers signal every process of a run, the loader's too."""
+    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", 10**5, "--num-workers", 1]
+    process = start(*launcher, "train.py", *words)
+    try:
+        wait_for_epoch_1(process, tmp_path)
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == code and (err == said or launcher is LAUNCHER), err
+    saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))
+    assert out.count(f"saved {tmp_path}/checkpoint_WaveGlow_{saved['epoch']}.pt; add --resume-from-last") == 1
 
 
 def test_a_killed_loader_process_ends_the_run_after_a_save(tmp_path: Path) -> None:

@@ -63,6 +63,24 @@ def two_processes(tmp_path_factory) -> Path:
     return folder
 
 
+def test_two_processes_train_as_one_with_batches_of_twice_the_size(single_process: Path, two_processes: Path) -> None:
+    assert_close(two_processes, single_process)
+    first = load_checkpoint(single_process / "checkpoint_WaveGlow_0.pt")["state_dict"]
+    moved = [(value - first[name]).abs().max() for name, value in weights(single_process).items()]
+    assert max(moved) > 2e-4  # there was something to get wrong
+    one, two = (
+        [(step, data) for step, data in read_steps(folder / "nvlog.json") if len(step) in (1, 2)]
+        for folder in (single_process, two_processes)
+    )
+    for (step, mine), (same_step, theirs) in zip(one, two, strict=True):
+        assert step == same_step
+        for key in mine.keys() & {"train_loss", "val_loss"}:
+            assert theirs[key] == pytest.approx(mine[key], abs=1e-5), step
+        if len(step) == 2:  # items of both processes
+            items = [data["train_items_per_sec"] * data["train_iter_time"] for data in (mine, theirs)]
+            assert items == pytest.approx([4 * 4096] * 2)
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path: Path, two_processes: Path) -> None:
     """Kill one after the first step of epoch 1; the launcher restarts all processes from the checkpoint of epoch 0."""

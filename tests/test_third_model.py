@@ -92,6 +92,9 @@ class HummerLoss(nn.Module):
         return self.terms(outputs, targets)["error"]
 
 
+TRAINING = TrainingDefaults(
+    epochs=5, learning_rate=1e-2, batch_size=2, batch_size_amp=2, weight_decay=0.0, grad_clip_thresh=1.0
+)
 HUMMER = ModelSpec(
     name="Hummer",
     build=Hummer,
@@ -100,9 +103,7 @@ HUMMER = ModelSpec(
     config_from_options=lambda options: {
         key: options[key] for key in ("n_mel_channels", "hop_length") if key in options
     },
-    training=TrainingDefaults(
-        epochs=5, learning_rate=1e-2, batch_size=2, batch_size_amp=2, weight_decay=0.0, grad_clip_thresh=1.0
-    ),
+    training=TRAINING,
     make_dataset=HummerDataset,
     make_loss=lambda options: HummerLoss(options["power"]),
     preview=lambda model, batch, outputs, stft: Preview({}, {"hummed": outputs[0]}, {}),
@@ -120,21 +121,16 @@ def test_a_third_model_is_one_entry_in_the_registry(tmp_path: Path, monkeypatch,
     assert "resuming at epoch 1" in out
     checkpoint = load_checkpoint(tmp_path / "checkpoint_Hummer_last.pt")
     assert (checkpoint["epoch"], checkpoint["config"]) == (1, {"n_mel_channels": 10, "hop_length": 256})
-    epochs = [
-        data["train_loss"]
-        for step, data in read_steps(tmp_path / "nvlog.json")
-        if len(step) == 1 and "train_loss" in data
-    ]
-    assert epochs[1] < epochs[0]
+    steps = [data for step, data in read_steps(tmp_path / "nvlog.json") if len(step) == 1 and "train_loss" in data]
+    assert steps[1]["train_loss"] < steps[0]["train_loss"]
     (tmp_path / "phrases.txt").write_text("Two.\n")
     words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--tacotron2", train_tiny_model("Tacotron2")]
     words += ["--hummer", tmp_path / "checkpoint_Hummer_last.pt"]
     if named:  # --vocoder decides where several have a checkpoint
         words += ["--waveglow", train_tiny_model("WaveGlow"), "--vocoder", "hummer"]
     succeed("inference.py", *words)
-    assert {"hummer_latency", "hummer_items_per_sec", "tacotron2_latency"} <= set(
-        read_steps(tmp_path / "nvlog.json")[-1][1]
-    )
+    numbers = read_steps(tmp_path / "nvlog.json")[-1][1]
+    assert {"hummer_latency", "hummer_items_per_sec", "tacotron2_latency"} <= set(numbers)
     rate, samples = wavfile.read(tmp_path / "audio_0.wav")
     assert (rate, len(samples)) == (22050, 100 * 256)
     # the same linear layer hums: samples repeat with the frames' rhythm, one hop after the other
@@ -183,9 +179,7 @@ BEEPER = ModelSpec(
     add_arguments=lambda parser: None,
     add_training_arguments=lambda parser: None,
     config_from_options=lambda options: {key: options[key] for key in ("n_mel_channels",) if key in options},
-    training=TrainingDefaults(
-        epochs=1, learning_rate=1.0, batch_size=1, batch_size_amp=1, weight_decay=0, grad_clip_thresh=None
-    ),
+    training=TRAINING,
     make_dataset=refuse,
     make_loss=refuse,
     preview=refuse,

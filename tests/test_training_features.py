@@ -6,13 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
+from common.kernels.private_ops import Processor
 from models import load_model
-from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, succeed, train_tiny_model
+from tests.recipe import MODELS, flags, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events, losses, stop_at
 
 pytestmark = pytest.mark.slow
@@ -34,22 +36,6 @@ def test_fewer_clips_than_a_step_are_one_step_with_all_of_them(tmp_path: Path) -
     steps = by_step(tmp_path)
     assert [data["train_items_per_sec"] * data["train_iter_time"] for data in steps] == pytest.approx([5 * 4096] * 2)
     assert last(tmp_path)["iteration"] == 2
-
-
-def test_interruptions_within_accumulated_epochs_do_not_change_the_result(tmp_path: Path, monkeypatch) -> None:
-    words = ["-bs", 1, "--grad-accumulation-steps", 2, "--ema-decay", 0.8, "--lr-schedule", "cosine"]
-    words += ["--warmup-steps", 3, "--epochs", 3, *SEEING]
-    for way in ("at once", "stopped"):
-        folder = tmp_path / way
-        if way == "stopped":
-            with monkeypatch.context() as patch:
-                stop_at(patch, 3)
-                assert run("train.py", *flags("WaveGlow", folder), *words).code == 130
-        succeed("train.py", *flags("WaveGlow", folder), *words, "--resume-from-last")
-    assert differences(last(tmp_path / "at once"), last(tmp_path / "stopped")) == []
-    assert losses(tmp_path / "at once") == losses(tmp_path / "stopped")
-    best = [load_checkpoint(tmp_path / way / "checkpoint_WaveGlow_best.pt") for way in ("at once", "stopped")]
-    assert differences(*best) == []
 
 
 def test_saving_by_the_clock_changes_nothing_and_keeps_one_checkpoint(tmp_path: Path) -> None:
@@ -85,20 +71,11 @@ def test_only_old_checkpoints_of_this_run_are_deleted(tmp_path: Path) -> None:
 def test_the_best_checkpoint_has_the_lowest_validation_loss(tmp_path: Path) -> None:
     words = ["--epochs", 6, "--epochs-per-checkpoint", 1, "-lr", 0.02, *SEEING]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
-    by_epoch = {
-        step[0]: data["val_loss"]
-        for step, data in read_steps(tmp_path / "nvlog.json")
-        if len(step) == 1 and "val_loss" in data
-    }
-    best_epoch = min(by_epoch, key=lambda epoch: by_epoch[epoch])
-    best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
-    assert (best["epoch"], best["val_loss"]) == (best_epoch, by_epoch[best_epoch])
-    assert (
-        differences(
-            best["state_dict"], load_checkpoint(tmp_path / f"checkpoint_WaveGlow_{best_epoch}.pt")["state_dict"]
-        )
-        == []
-    )
+    steps = read_steps(tmp_path / "nvlog.json")
+    loss, epoch = min((data["val_loss"], *step) for step, data in steps if len(step) == 1 and "val_loss" in data)
+    best, whole = (load_checkpoint(tmp_path / f"checkpoint_WaveGlow_{name}.pt") for name in ("best", epoch))
+    assert (best["epoch"], best["val_loss"]) == (epoch, loss)
+    assert differences(best["state_dict"], whole["state_dict"]) == []
     assert "optimizer" not in best
     load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_best.pt")
 
@@ -113,23 +90,15 @@ def test_validation_and_inference_use_the_average_of_the_weights(tmp_path: Path,
     checkpoint = last(tmp_path)
     average, weights = checkpoint["ema_state_dict"], checkpoint["state_dict"]
     assert checkpoint["ema_updates"] == 2
-    for (
-        name,
-        value,
-    ) in weights.items():  # after two steps: the first is copied, the second's share is 1 - (1 + 1) / (10 + 1)
+    for name, value in weights.items():  # the first step is copied, the second's share is 1 - (1 + 1) / (10 + 1)
         torch.testing.assert_close(average[name], 2 / 11 * first[name] + 9 / 11 * value)
     assert not torch.equal(average["upsample.bias"], weights["upsample.bias"])
     spoken = load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_last.pt").state_dict()
     assert differences(dict(spoken), average) == []
     best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
     assert differences(best["state_dict"], average) == []
-    succeed(
-        "common/checkpoint/__main__.py",
-        "convert",
-        tmp_path / "checkpoint_WaveGlow_last.pt",
-        tmp_path / "w.pt",
-        "--weights-only",
-    )
+    paths = tmp_path / "checkpoint_WaveGlow_last.pt", tmp_path / "w.pt"
+    succeed("common/checkpoint/__main__.py", "convert", *paths, "--weights-only")
     assert differences(load_checkpoint(tmp_path / "w.pt")["state_dict"], average) == []
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")
     assert "its moving average ends here: there is no --ema-decay" in out
@@ -161,15 +130,8 @@ def test_a_limit_of_time_ends_a_run_with_an_epoch_and_its_validation(tmp_path: P
 
 def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 1, "-lr", 1e-30]
-    out = succeed(
-        "train.py",
-        *words,
-        "--warm-start",
-        train_tiny_model("WaveGlow"),
-        "--ignore-layers",
-        "^upsample",
-        r"WN\.3\.start",
-    )
+    words += ["--warm-start", train_tiny_model("WaveGlow")]
+    out = succeed("train.py", *words, "--ignore-layers", "^upsample", r"WN\.3\.start")
     assert "as a warm start at epoch 0; 5 tensors start anew" in out
     taken, old = last(tmp_path)["state_dict"], load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]
     fresh = {name for name, value in old.items() if not torch.equal(taken[name], value)}
@@ -177,38 +139,8 @@ def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:
     assert read_steps(tmp_path / "nvlog.json")[0][0] == (0, 0)
     assert last(tmp_path)["iteration"] == 2
     # the same command goes on from its own checkpoint, not from the start
-    out = succeed("train.py", *words, "--warm-start", train_tiny_model("WaveGlow"), "--resume-from-last", "--epochs", 2)
+    out = succeed("train.py", *words, "--resume-from-last", "--epochs", 2)
     assert "resuming at epoch 1" in out and "warm start" not in out
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_warm_start_without_sizes_takes_those_of_the_checkpoint(tmp_path: Path, model: str) -> None:
-    start = train_tiny_model(model)
-    words = ["-m", model, "-o", tmp_path, *clips(tmp_path), "-bs", 2, "--seed", 1, "--cpu", "--epochs", 1, "-lr", 1e-30]
-    out = succeed("train.py", *words, "--warm-start", start)
-    assert "as a warm start at epoch 0" in out
-    old, new = load_checkpoint(start), last(tmp_path, model)
-    assert new["config"] == old["config"] and new["data"] == old["data"]
-    trained = [name for name, value in old["state_dict"].items() if "running" not in name and value.is_floating_point()]
-    assert all(torch.equal(new["state_dict"][name], old["state_dict"][name]) for name in trained)
-
-
-def test_a_warm_start_from_the_embedded_voice_needs_no_sizes(tmp_path: Path) -> None:
-    words = ["-m", "WaveGlow", "-o", tmp_path, *clips(tmp_path), "--cpu", "--dry-run", "--segment-length", 4096]
-    out = succeed("train.py", *words, "--warm-start", ROOT / "voice" / "waveglow.safetensors")
-    assert out.startswith("WaveGlow: 3,040,744 parameters")  # the number in voice/README.md
-
-
-def test_frozen_weights_do_not_change(tmp_path: Path) -> None:
-    words = ["--epochs", 1, "--checkpoint-path", train_tiny_model("Tacotron2"), "--epochs", 3]
-    out = succeed("train.py", *flags("Tacotron2", tmp_path), *words, "--freeze", "^encoder", "^embedding")
-    assert "of them trained" in out
-    before, after = (
-        load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"],
-        last(tmp_path, "Tacotron2")["state_dict"],
-    )
-    moved = {name.split(".")[0] for name, value in before.items() if not torch.equal(after[name], value)}
-    assert moved == {"decoder", "postnet"}
 
 
 def test_a_dry_run_prints_the_plan_and_writes_no_files(tmp_path: Path) -> None:
@@ -221,11 +153,9 @@ def test_a_dry_run_prints_the_plan_and_writes_no_files(tmp_path: Path) -> None:
     assert "a step: 2 clips x 1 processes x 1 batches = 2 clips" in out
     assert "an epoch: 2 steps; 7 epochs: 14 steps" in out
     assert "mels (2, 10, 17), audio (2, 4096)" in out
-    found = re.search(r"weights (\d+\.\d+) MB, gradients (\d+\.\d+) MB, Adam's averages (\d+\.\d+) MB", out)
-    assert found
-    assert [float(size) for size in found.groups()] == pytest.approx(
-        [parameters * 4e-6, parameters * 4e-6, parameters * 8e-6], abs=0.01
-    )
+    (sizes,) = re.findall(r"weights (\d+\.\d+) MB, gradients (\d+\.\d+) MB, Adam's averages (\d+\.\d+) MB", out)
+    megabytes = parameters * 4e-6
+    assert list(map(float, sizes)) == pytest.approx([megabytes, megabytes, 2 * megabytes], abs=0.01)
 
 
 def test_out_of_memory_is_an_error_with_a_hint(tmp_path: Path, monkeypatch) -> None:
@@ -240,36 +170,40 @@ def test_out_of_memory_is_an_error_with_a_hint(tmp_path: Path, monkeypatch) -> N
     assert "Traceback" not in result.err
 
 
+def test_bfloat16_on_a_cpu_without_its_instructions_is_float32_and_a_note(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: False)
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--amp")
+    assert "--amp: bfloat16 is slower than float32 on this CPU: computing in float32" in out
+    assert losses(tmp_path) == losses(train_tiny_model("WaveGlow").parent)
+
+
+PLAIN = {
+    # the LSTMs' masks are drawn in another order
+    "Tacotron2": "--learning-rate 1e-3 --p-attention-dropout 0 --p-decoder-dropout 0 --drop-frame-rate 0.1",
+    # tiles start at 256 channels; at this size a rate of 1e-3 diverges, and rounding grows with it
+    "WaveGlow": "--learning-rate 1e-4 --wn-channels 256 --flows 2 --early-every 1 --segment-length 2048",
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_of_the_fast_ways_are_those_of_the_plain_model(model: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("waveglow.fast.table.processor", Processor)  # a Zen 5 would train the plain model twice
+    words = [*PLAIN[model].split(), "--epochs", 10, "--epochs-per-checkpoint", 10]
+    found = []
+    for name, more in (("fast", []), ("plain", ["--plain"])):
+        succeed("train.py", *flags(model, tmp_path / name, 4), *words, *more)
+        found.append([data["train_loss"] for data in by_step(tmp_path / name)])
+    assert len(found[1]) == 20
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_float16_on_a_cpu_scales_the_loss_and_counts_skipped_steps(tmp_path: Path, model: str) -> None:
     words = ["--epochs", 3, "--amp", "--amp-dtype", "float16"]
     succeed("train.py", *flags(model, tmp_path), *words)
     scale = last(tmp_path, model)["scaler"]["scale"]
-    skipped = sum(
-        data["train_skipped_steps"]
-        for step, data in read_steps(tmp_path / "nvlog.json")
-        if "train_skipped_steps" in data
-    )
+    skipped = sum(data.get("train_skipped_steps", 0) for _, data in read_steps(tmp_path / "nvlog.json"))
     assert scale == 65536 / 2**skipped
     assert [event.value for event in events(tmp_path, model).Scalars("train/loss_scale")][-1] == scale
     plain = losses(train_tiny_model(model).parent)
     assert by_step(tmp_path)[0]["train_loss"] == pytest.approx(plain[0][1]["train_loss"], rel=0.02, abs=0.01)
-
-
-def test_steps_that_overflow_float16_change_no_weight(tmp_path: Path) -> None:
-    model = "WaveGlow"
-    words = [*flags(model, tmp_path), "--amp", "--amp-dtype", "float16"]
-    succeed("train.py", *words, "--epochs", 1)
-    before = last(tmp_path, model)
-    torch.save(before | {"scaler": before["scaler"] | {"scale": 2.0**120}}, tmp_path / f"checkpoint_{model}_0.pt")
-    succeed("train.py", *words, "--epochs", 2, "--resume-from-last")
-    after = last(tmp_path, model)
-    skipped = [
-        data["train_skipped_steps"]
-        for _, data in read_steps(tmp_path / "nvlog.json")
-        if len(_) == 1 and "train_skipped_steps" in data
-    ]
-    assert (skipped[-1], after["scaler"]["scale"]) == (2, 2.0**118)
-    assert after["iteration"] == before["iteration"] + 2
-    for name, _ in load_model(model, tmp_path / f"checkpoint_{model}_last.pt").named_parameters():
-        assert torch.equal(after["state_dict"][name], before["state_dict"][name])
