@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import models
-from tests.recipe import ROOT
+from tests.recipe import EVALUATORS, ROOT
 
 # The parts of the recipe that each part may import, beside itself.
 MAY_IMPORT = {
@@ -35,17 +35,7 @@ PACKAGES = {
     *("inflect", "num2words", "unidecode"),  # of the text front end
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
-OPTIONAL = {
-    "jiwer",
-    "moonshine_onnx",
-    "onnxruntime",
-    "distillmos",
-    "speechmos",
-    "pesq",
-    "pystoi",
-    "pyworld",
-    "resemblyzer",
-}
+OPTIONAL = {*EVALUATORS, "onnxruntime", "resemblyzer"}
 EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements/exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
@@ -54,10 +44,9 @@ SERVING_PACKAGES = {
     "av", "fastapi", "fastapi_offline", "gradio", "httpx", "prometheus_client", "pydantic", "starlette", "uvicorn", "wyoming"
 }  # fmt: skip
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside functions
-# Of requirements/studio.txt and requirements/eval.txt, in studio/ inside functions: some recordings need none of them.
-STUDIO_PACKAGES = {"av", "charset_normalizer", "httpx"}
-CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
-ALIGNMENT_PACKAGES = {"rapidfuzz"}
+# Of requirements/studio.txt and requirements/eval.txt, in studio/ inside functions: some recordings need none of them;
+# tensorboard is of requirements.txt, and PyTorch imports it for the log of a training.
+STUDIO_PACKAGES = {"av", "charset_normalizer", "httpx", "rapidfuzz", "tensorboard"}
 PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements/studio.txt, for common/web and the page
 PAGE_FILES = ("common/web/", "studio/page/", "studio/__main__.py")
 FOR_TYPES_ONLY = {"typing_extensions"}
@@ -197,12 +186,9 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
         return order.index(first) if first in order else 0
 
     def is_upward(source: Source, module: str) -> bool:
-        if not module.startswith("studio.") or (source.name, module.split(".")[1]) == (
-            "studio/train/__main__.py",
-            "voice",
-        ):
-            return False  # training ends with a voice
-        return place(module) > place(source.name.removesuffix(".py").replace("/", "."))
+        ends_training = source.name == "studio/train/__main__.py" and module.startswith("studio.voice")
+        is_ours = module.startswith("studio.") and not ends_training
+        return is_ours and place(module) > place(source.name.removesuffix(".py").replace("/", "."))
 
     assert wrong_imports(is_upward, "studio") == []
     with_gradio = {source.name for source in RECIPE if "gradio" in {module for _, module in imports(source.tree)}}
@@ -231,25 +217,20 @@ def test_no_package_but_the_declared_ones() -> None:
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
         optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
         optional |= SERVING_PACKAGES | (ANSWER_PACKAGES - at_the_top) if source.part == "serving" else set()
-        optional |= (
-            (STUDIO_PACKAGES | ALIGNMENT_PACKAGES | CURVE_PACKAGES) - at_the_top if source.part == "studio" else set()
-        )
+        optional |= STUDIO_PACKAGES - at_the_top if source.part == "studio" else set()
         optional |= PAGE_PACKAGES if source.name.startswith(PAGE_FILES) else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | optional | FOR_TYPES_ONLY, source.name
-    requirements = (ROOT / "requirements.txt").read_text().lower()
-    assert all(package in requirements for package in PACKAGES - {"torch"})
-    pinned = (ROOT / "requirements/eval.txt").read_text().lower()
-    assert all(f"{package.replace('_', '-')}==" in pinned for package in OPTIONAL)
-    pinned = (ROOT / "requirements/exports.txt").read_text().lower()
-    assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
-    pinned = (ROOT / "requirements/serving.txt").read_text().lower()
-    names = [package.replace("_", "-") for package in SERVING_PACKAGES]
-    assert all(f"\n{name}==" in pinned or f"\n{name}[" in pinned for name in names)
-    pinned = (ROOT / "requirements/studio.txt").read_text().lower()
-    assert all(f"\n{package.replace('_', '-')}==" in pinned for package in STUDIO_PACKAGES | PAGE_PACKAGES)
-    client = (ROOT / "requirements/triton.txt").read_text().lower()
-    assert all(f"{package}[" in client for package in TRITON_PACKAGES)
+    for path, packages, marks in (
+        ("requirements.txt", PACKAGES - {"torch"}, ""),
+        ("requirements/eval.txt", OPTIONAL, "=="),
+        ("requirements/exports.txt", EXPORT_PACKAGES, "=="),
+        ("requirements/serving.txt", SERVING_PACKAGES, "==|\\["),
+        ("requirements/studio.txt", STUDIO_PACKAGES - {"rapidfuzz", "tensorboard"} | PAGE_PACKAGES, "=="),
+        ("requirements/triton.txt", TRITON_PACKAGES, "\\["),
+    ):
+        pinned = (ROOT / path).read_text().lower().replace("_", "-")
+        assert [p for p in packages if not re.search(f"{p.replace('_', '-')}({marks})", pinned)] == [], path
 
 
 def test_no_cycles() -> None:
@@ -313,10 +294,7 @@ def test_only_one_file_names_private_operators() -> None:
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
         return [(node.lineno, ast.unparse(node)) for node in nodes if PRIVATE.match(ast.unparse(node))]
 
-    documented = {
-        "torch._inductor",
-        *(f"torch._inductor.aoti_{name}" for name in ("compile_and_package", "load_package")),
-    }
+    documented = {f"torch._inductor{name}" for name in ("", ".aoti_compile_and_package", ".aoti_load_package")}
     found = {source.name: {name for _, name in private(source.tree)} - documented for source in SOURCES}
     assert [name for name, private_names in found.items() if private_names] == ["common/kernels/private_ops.py"]
     imported = {module for source in SOURCES for _, module in imports(source.tree)}
@@ -359,11 +337,8 @@ def test_every_file_of_torch_is_loaded_without_code() -> None:
         return [call for call in calls if ast.unparse(call.func) == "torch.load"]
 
     def unsafe(tree: ast.AST) -> list[tuple[int, str]]:
-        return [
-            (call.lineno, ast.unparse(call))
-            for call in loads(tree)
-            if not any(word.arg == "weights_only" and ast.unparse(word.value) == "True" for word in call.keywords)
-        ]
+        texts = [(call.lineno, ast.unparse(call)) for call in loads(tree)]
+        return [(line, text) for line, text in texts if "weights_only=True" not in text]
 
     assert offences(SOURCES, unsafe) == []
     assert offences(SOURCES, lambda tree: [(n, m) for n, m in imports(tree) if m.split(".")[0] == "pickle"]) == []
@@ -371,17 +346,18 @@ def test_every_file_of_torch_is_loaded_without_code() -> None:
     assert loads(reader.tree)  # the search finds it where it is
 
 
+HARMLESS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+
+
 def test_importing_does_nothing() -> None:
     """At the top of a module: docstring, imports, definitions, assignments, and the two customary ifs."""
 
     def doing(tree: ast.Module) -> Iterator[tuple[int, str]]:
-        allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-        allowed += (ast.AsyncFunctionDef,)
         for node in tree.body:
             ifs = ("TYPE_CHECKING", "__name__ == '__main__'")
             customary = isinstance(node, ast.If) and ast.unparse(node.test) in ifs
             text = isinstance(node, ast.Expr) and node.value in docstrings(tree)
-            if not (isinstance(node, allowed) or customary or text):
+            if not (isinstance(node, HARMLESS) or customary or text):
                 yield node.lineno, ast.unparse(node).splitlines()[0]
         for node in ast.walk(tree):
             is_global = isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.path", "os.environ")

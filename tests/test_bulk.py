@@ -1,7 +1,6 @@
 """inference.py over many lines: resumed after a kill, in two processes, short of memory, and in other file formats."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -15,7 +14,7 @@ import torch
 
 import models
 from common.checkpoint.files import load_checkpoint
-from tests.recipe import read_steps, run, start, succeed, train_tiny_model
+from tests.recipe import LAUNCHER, call, read_steps, run, speech_flags, start, succeed, train_tiny_model
 from tests.test_third_model import BEEPER, Beeper
 
 pytestmark = pytest.mark.slow
@@ -25,10 +24,7 @@ LINES = [f"{hour} o'clock, and all is well{'!' * number}" for number, hour in en
 
 
 def words(folder: Path, *more: object, lines: list[str] = LINES) -> list[object]:
-    folder.mkdir(exist_ok=True)
-    (folder / "phrases.txt").write_text("".join(f"{line}\n" for line in lines))
-    models_of = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim", "--cpu", "--no-alignments"]
-    return ["-i", folder / "phrases.txt", "-o", folder, *models_of, *more]
+    return [*speech_flags(folder, *lines), "--vocoder", "griffin-lim", "--no-alignments", *more]
 
 
 def sounds(folder: Path) -> dict[str, bytes]:
@@ -68,16 +64,13 @@ def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None
     (tmp_path / "audio_4.wav").unlink()
     (tmp_path / "audio_5.wav").write_bytes(b"cut short")
     lines = [*LINES[:7], "Other words.", *LINES[8:]]
-    assert f"--resume: {len(LINES) - 3} of {len(LINES)}" in succeed(
-        "inference.py", *words(tmp_path, "--resume", lines=lines)
-    )
+    out = succeed("inference.py", *words(tmp_path, "--resume", lines=lines))
+    assert f"--resume: {len(LINES) - 3} of {len(LINES)}" in out
     again = sounds(tmp_path)
     assert {name for name in first if first[name] != again[name]} == {"audio_7.wav"}
     assert f"--resume: {len(LINES)} of" in succeed("inference.py", *words(tmp_path, "--resume", lines=lines))
-    assert f"--resume: 0 of {len(LINES)}" in succeed("inference.py", *words(tmp_path, "--resume", "--seed", 4))
-    assert f"--resume: 0 of {len(LINES)}" in succeed(
-        "inference.py", *words(tmp_path, "--resume", "--normalize", "peak")
-    )
+    for changed in (["--seed", 4], ["--normalize", "peak"]):
+        assert f"--resume: 0 of {len(LINES)}" in succeed("inference.py", *words(tmp_path, "--resume", *changed))
 
 
 def test_resuming_notices_a_checkpoint_that_was_trained_again_in_place(tmp_path: Path) -> None:
@@ -113,11 +106,8 @@ def test_two_processes_share_the_lines(tmp_path: Path) -> None:
     """The same files bit for bit as one process; one log with the totals of both."""
     one, two = tmp_path / "one", tmp_path / "two"
     succeed("inference.py", *words(one, "--seed", 3, "-bs", 12))
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    launch = [sys.executable, "-m", "multiproc", "--nproc", 2, "inference.py"]
-    process = start(*launch, *words(two, "--seed", 3, "-bs", 2), environment=environment)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+    code, out, err = call(*LAUNCHER, "inference.py", *words(two, "--seed", 3, "-bs", 2))
+    assert code == 0, err
     assert sounds(one) == sounds(two) and len(sounds(two)) == len(LINES)
     assert ", in 2 processes" in out
     totals = [data for step, data in read_steps(two / "nvlog.json") if step == ()]
@@ -137,7 +127,6 @@ class CrampedBeeper(Beeper):
 
 
 def test_lines_that_do_not_fit_are_reported_and_the_others_written(tmp_path: Path, monkeypatch) -> None:
-
     monkeypatch.setitem(models.REGISTRY, "Beeper", replace(BEEPER, build=CrampedBeeper))
     checkpoint, lines = tmp_path / "beeper.pt", ["ab", "c" * 41, "abc", "b" * 30, "a" * 50, "ba"]
     torch.save({"config": {"n_mel_channels": 80}, "state_dict": Beeper().state_dict()}, checkpoint)
@@ -174,6 +163,7 @@ def test_formats_of_sounds_and_samples(tmp_path: Path) -> None:
         (["--sample-format", "float32", "--format", "flac"], "--sample-format float32: --format flac has none"),
         (["--resume", "--stream", "x"], "--resume: a stream has all lines"),
         (["-bs", "-1"], "-1, expected at least 0"),
+        (["--normalize", "loudness", "--stream", "x"], "--normalize loudness: needs the whole sound"),
     ],
 )
 def test_flags_that_contradict_each_other(tmp_path: Path, flags: list[str], message: str) -> None:

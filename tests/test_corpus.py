@@ -1,12 +1,8 @@
-"""The embedded corpus as shipped, and the script that generates it. Needs neither festival nor a network."""
+"""The embedded corpus and the phrases as shipped, and the script that generates the corpus, without festival."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
@@ -36,15 +32,8 @@ def rows(part: str, split: str, kind: str = "audio") -> list[tuple[str, str]]:
 
 def unseen() -> list[str]:
     """Read the times that no filelist contains."""
-    return [
-        line
-        for name in ("phrases/clock.txt", "corpus/text/clock_unseen.txt")
-        for line in (ROOT / name).read_text().splitlines()
-    ]
-
-
-def words_of(texts: list[str]) -> Counter[str]:
-    return Counter(word for text in texts for word in re.findall(r"[a-z']+", text.lower()))
+    paths = ROOT / "phrases/clock.txt", ROOT / "corpus/text/clock_unseen.txt"
+    return [line for path in paths for line in path.read_text().splitlines()]
 
 
 def place_on_dial(text: str) -> int:
@@ -74,30 +63,12 @@ def recordings() -> dict[str, np.ndarray]:
 
 
 def test_recordings_match_the_filelists_and_the_stated_length(recordings: dict[str, np.ndarray]) -> None:
-    shipped = {
-        path.relative_to(ROOT).as_posix()
-        for part in ("clock", "sentences")
-        for path in (ROOT / "corpus" / part).iterdir()
-    }
-    assert shipped == set(recordings)
+    parts = (ROOT / "corpus" / part for part in ("clock", "sentences"))
+    assert {path.relative_to(ROOT).as_posix() for part in parts for path in part.iterdir()} == set(recordings)
     minutes = sum(map(len, recordings.values())) / 22050 / 60
     assert 15 < minutes < 20
     assert f"| {minutes:.1f} |" in (ROOT / "corpus/README.md").read_text()
-    assert sum((ROOT / path).stat().st_size for path in shipped) < 8_000_000
-    seconds = [len(samples) / 22050 for samples in recordings.values()]
-    assert min(seconds) > 1.4
-    assert max(seconds) < 4.0
-
-
-def test_recordings_are_neither_clipped_nor_faint_and_have_little_silence(recordings: dict[str, np.ndarray]) -> None:
-    for path, samples in recordings.items():
-        peak = np.abs(samples).max()
-        assert 0.2 < peak < 0.95, path
-        frames = samples[: len(samples) // 110 * 110].reshape(-1, 110)  # 5 ms
-        levels = 10 * np.log10(np.mean(frames**2, axis=1) + 1e-12)
-        loud = np.flatnonzero(levels > levels.max() - 40)
-        assert 0.04 <= loud[0] * 0.005 <= 0.1, path
-        assert 0.04 <= (len(levels) - 1 - loud[-1]) * 0.005 <= 0.2, path
+    assert sum((ROOT / path).stat().st_size for path in recordings) < 8_000_000
 
 
 @pytest.mark.parametrize(("part", "split"), SPLITS)
@@ -111,32 +82,21 @@ def test_filelists_match_the_script(part: str, split: str, recordings: dict[str,
         assert 8 < rate < 25, clip
 
 
-def test_phrases_match_the_script() -> None:
-    assert unseen() == make_corpus.clock_texts("unseen")
-    assert len((ROOT / "phrases/clock.txt").read_text().splitlines()) == 5
-    assert len(unseen()) >= 10
-
-
-def test_clock_vocabulary_is_small_and_occurs_in_training() -> None:
-    train = words_of([text for _, text in rows("clock", "train")])
-    assert 55 <= len(train) <= 65
-    assert min(train.values()) >= 4
-    assert set(words_of([text for _, text in rows("clock", "val")] + unseen())) <= set(train)
-
-
 def test_no_time_of_the_dial_is_in_two_splits() -> None:
     splits = [[text for _, text in rows("clock", "train")], [text for _, text in rows("clock", "val")], unseen()]
     dials = [{place_on_dial(text) for text in texts} for texts in splits]
-    assert [len(texts) for texts in splits] == [238, 12, 12]
+    assert [len(texts) for texts in splits] == [238, 12, 12] and splits[2] == make_corpus.clock_texts("unseen")
     assert len(dials[1]) == len(dials[2]) == 12
     assert all(not one & other for one, other in combinations(dials, 2))
     assert {place // 60 for place in dials[0]} == set(range(12))
     assert {place % 60 for place in dials[0]} == set(range(60))
 
 
-def test_every_text_is_unique() -> None:
-    texts = [text for part, split in SPLITS for _, text in rows(part, split)] + unseen()
-    assert [text for text, count in Counter(texts).items() if count > 1] == []
+@pytest.mark.parametrize(("number", "length"), [(1, 64), (1, 128), (1, 256), (4, 64), (4, 256), (8, 64), (8, 256)])
+def test_published_phrases_have_the_numbers_and_lengths_in_their_names(number: int, length: int) -> None:
+    texts = (ROOT / f"phrases/phrase_{number}_{length}.txt").read_text("ascii").splitlines()
+    assert [len(text) for text in texts] == [length] * number == [length] * len(set(texts))
+    assert [len(text_to_sequence(text, ["english_cleaners"])) for text in texts] == [length] * number
 
 
 def test_spoken_sentences_equal_the_output_of_the_english_cleaners() -> None:
@@ -144,9 +104,8 @@ def test_spoken_sentences_equal_the_output_of_the_english_cleaners() -> None:
     differing = [clip for clip in clips if clip.written != clip.spoken]
     assert len(differing) > 50
     for clip in differing:
-        assert text_to_sequence(clip.written, ["english_cleaners"]) == text_to_sequence(
-            clip.spoken, ["english_cleaners"]
-        )
+        written, spoken = (text_to_sequence(text, ["english_cleaners"]) for text in (clip.written, clip.spoken))
+        assert written == spoken
     assert all(re.fullmatch(r"[A-Za-z',.;:?! -]+", clip.spoken) for clip in clips)
 
 
@@ -207,14 +166,3 @@ def test_errors_name_file_and_line_of_malformed_sentences(tmp_path: Path, line: 
     path.write_text(f"Fine.\n{line}\n")
     with pytest.raises(make_corpus.CorpusError, match=r"sentences\.txt:2: got"):
         list(make_corpus.read_sentences(path))
-
-
-def test_errors_name_missing_tools_with_their_packages(tmp_path: Path) -> None:
-    command = [sys.executable, "corpus/make.py", "--check"]
-    result = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 1
-    assert result.stderr == (
-        "error: festival and oggenc not found: run `apt-get install festival festvox-us-slt-hts vorbis-tools` first\n"
-    )

@@ -28,14 +28,8 @@ TACOTRON2 = {
     "attention_location_kernel_size": 7, "decoder_rnn_dim": 20, "prenet_dim": 12, "postnet_embedding_dim": 16,
     "p_attention_dropout": 0.0, "p_decoder_dropout": 0.0, "gate_threshold": 1.0, "max_decoder_steps": 11,
 }  # fmt: skip
-WAVEGLOW = {
-    "n_mel_channels": 6,
-    "n_flows": 4,
-    "n_group": 8,
-    "n_early_every": 2,
-    "n_early_size": 2,
-    "WN_config": {"n_layers": 3, "kernel_size": 3, "n_channels": 16},
-}
+WAVEGLOW = {"n_mel_channels": 6, "n_flows": 4, "n_group": 8, "n_early_every": 2, "n_early_size": 2}
+WAVEGLOW |= {"WN_config": {"n_layers": 3, "kernel_size": 3, "n_channels": 16}}
 
 
 class Size(NamedTuple):

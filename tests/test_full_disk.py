@@ -19,7 +19,7 @@ from common.data.pictures import save_figure
 from common.errors import DataError
 from common.files import TEMPORARY
 from common.run.nvlog import read_log
-from tests.recipe import Result, call, flags, succeed, train_tiny_model
+from tests.recipe import Result, call, flags, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20
@@ -102,9 +102,8 @@ def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> 
     whole = {path.name: path.read_bytes() for path in disk.glob("checkpoint_*_0.pt")}
     fill(disk, free)
     done = command("train.py", *argv, "--epochs", 400, "--resume-from-last")
-    assert_one_error(
-        done, rf"^error: {disk}\S*: cannot (write|be written|move|be renamed).*\(No space left on device\)"
-    )
+    wanted = r"cannot (write|be written|move|be renamed).*\(No space left on device\)"
+    assert_one_error(done, rf"^error: {disk}\S*: {wanted}")
     assert_no_half_files(disk)
     assert {name: (disk / name).read_bytes() for name in whole} == whole
     read_log(disk / "nvlog.json")
@@ -117,10 +116,7 @@ def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> 
 @pytest.mark.parametrize("free", [0, 5_000, 60_000])
 def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int) -> None:
     """Log, record, sounds or pictures; --resume finishes the run."""
-    phrases = tmp_path / "phrases.txt"
-    phrases.write_text("Two.\n" * 12)
-    argv = ["-i", phrases, "-o", disk, "--cpu", "--seed", 1, "-bs", 1, "--tacotron2", train_tiny_model("Tacotron2")]
-    argv += ["--waveglow", train_tiny_model("WaveGlow")]
+    argv = [*speech_flags(tmp_path, *["Two."] * 12), "-o", disk, "--seed", 1, "-bs", 1]
     fill(disk, free)
     assert_one_error(command("inference.py", *argv), rf"^error: {disk}\S*: .*\(No space left on device\)")
     assert_no_half_files(disk)
@@ -131,9 +127,6 @@ def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int
 
 def test_a_read_only_folder_is_one_error(disk: Path, tmp_path: Path) -> None:
     """Mounted read-only, since permissions do not bind root."""
-    phrases = tmp_path / "phrases.txt"
-    phrases.write_text("Two.\n")
-    voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow"), "--cpu"]
     training = flags("WaveGlow", tmp_path / "lists")
     training[training.index("-o") + 1] = str(disk)
     succeed("train.py", *training, "--epochs", 1)
@@ -141,7 +134,7 @@ def test_a_read_only_folder_is_one_error(disk: Path, tmp_path: Path) -> None:
     commands: list[list[object]] = [
         ["train.py", *fresh, "--epochs", 1],
         ["train.py", *training, "--epochs", 2, "--resume-from-last"],
-        ["inference.py", "-i", phrases, "-o", disk, *voice],
+        ["inference.py", *speech_flags(tmp_path), "-o", disk],
     ]
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     for script, *argv in commands:

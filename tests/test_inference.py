@@ -11,16 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.image import imread
 from scipy.io import wavfile
 
-import models
-from common.checkpoint.files import load_checkpoint
-from common.draws import Draws
 from common.run.nvlog import read_log
-from tacotron2.data_function import encode
-from tests.recipe import MODELS, ROOT, SHARED, clips, read_steps, succeed, train_tiny_model
+from tests.recipe import MODELS, ROOT, SHARED, clips, read_steps, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +23,6 @@ RATE, HOP = 22050, 256
 PHRASES = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
 ACOUSTIC_KEYS = {"tacotron2_items_per_sec", "tacotron2_latency", "attention_focus", "latency"}
 VOCODER_KEYS = {"waveglow_items_per_sec", "waveglow_latency", "denoiser_latency"}
-
-
-def phrases(folder: Path, lines: list[str]) -> Path:
-    path = folder / "phrases.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
 
 
 def sound(path: Path) -> np.ndarray:
@@ -54,9 +43,7 @@ def numbers(folder: Path) -> dict[str, float]:
 
 def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
     """Flags to synthesise the phrases with the tiny models into a folder."""
-    folder.mkdir(exist_ok=True)
-    words = ["-i", phrases(folder, lines or PHRASES), "-o", folder, "--cpu", "--seed", 0]
-    return [*words, "--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
+    return [*speech_flags(folder, *(lines or PHRASES)), "--seed", 0]
 
 
 class Quickstart(NamedTuple):
@@ -79,7 +66,8 @@ def quickstart(tmp_path_factory) -> Quickstart:
     )
     mels = ["--dataset-path", ROOT, "--training-files", mel_lists[0], "--validation-files", mel_lists[1]]
     shared = ["-o", folder / "output", "--epochs", 2, *SHARED.split()]
-    speak = ["-i", phrases(folder, PHRASES), "--tacotron2", folder / "output/checkpoint_Tacotron2_last.pt"]
+    (folder / "phrases.txt").write_text("".join(f"{phrase}\n" for phrase in PHRASES))
+    speak = ["-i", folder / "phrases.txt", "--tacotron2", folder / "output/checkpoint_Tacotron2_last.pt"]
     prepare = ["--audio-filelist", *audio_lists, "--mel-filelist", *mel_lists, "-d", ROOT, "--num-workers", 2]
     vocoder = ["--waveglow", folder / "output/checkpoint_WaveGlow_last.pt", "--wn-channels", 8]
     train_tacotron2 = ["train.py", "-m", "Tacotron2", "--load-mel-from-disk"]
@@ -177,7 +165,7 @@ def test_the_log_tells_the_settings_of_the_checkpoints(quickstart: Quickstart) -
 
 
 def test_the_same_seed_says_the_same_and_warming_up_does_not_matter(tmp_path: Path, usual: Path) -> None:
-    succeed("inference.py", *tiny(tmp_path / "warm"), "--include-warmup")
+    succeed("inference.py", *tiny(tmp_path / "warm"), "--include-warmup", "--deterministic")
     assert sounds(tmp_path / "warm") == sounds(usual) and len(sounds(usual)) == len(PHRASES)
     for words in (["--seed", 1], ["-s", 0.5], ["-d", 0]):
         succeed("inference.py", *tiny(tmp_path, PHRASES[:1]), *words)
@@ -227,22 +215,6 @@ def test_int8_rounds_weights_on_an_x86_and_says_where_it_cannot(tmp_path: Path, 
     assert np.array_equal(*pair(tmp_path, usual))
 
 
-def test_the_newest_checkpoints_in_output_are_the_default(tmp_path: Path, usual: Path) -> None:
-    output = tmp_path / "output"
-    output.mkdir()
-    for model in MODELS:
-        (output / f"checkpoint_{model}_7.pt").write_bytes(train_tiny_model(model).read_bytes())
-    printed = succeed("inference.py", "-i", phrases(tmp_path, PHRASES[:1]), "--seed", 0, cwd=tmp_path)
-    assert "output/audio_0.wav" in printed
-    assert np.array_equal(*pair(output, usual))
-
-
-def test_phrases_that_mean_something_to_a_plot(tmp_path: Path) -> None:
-    lines = ["It costs $5 and $6_^ in {HH AW1 S T AH0 N}.", r"50 % of \alpha & <b>co</b>"]
-    succeed("inference.py", *tiny(tmp_path, lines), "--vocoder", "griffin-lim")
-    assert len(list(tmp_path.glob("alignment_*.png"))) == 2
-
-
 LONG = "The first one is short. The second, which is longer, has two commas in it; and so on, and so on! Is it the end?"
 
 
@@ -272,13 +244,7 @@ def test_a_stream_carries_the_written_audio(tmp_path: Path, vocoder: str) -> Non
     assert f"sound goes to {live} as it is made: 22050 Hz, 16 bits, mono (aplay -f S16_LE -r 22050)" in printed
     written = [part for i in range(2) for part in (*sound(tmp_path / f"audio_{i}.wav"), *[0.0] * round(0.5 * RATE))]
     assert (np.frombuffer(live.read_bytes(), "<i2") / 32768).tolist() == written
-    assert 0 < (said := numbers(tmp_path))["first_sound_latency"] < said["latency"]
-
-
-def test_a_single_short_phrase_sounds_as_without_a_listener(tmp_path: Path, usual: Path) -> None:
-    succeed("inference.py", *tiny(tmp_path, PHRASES[:1]), "--stream", tmp_path / "live")
-    streamed, alone = pair(tmp_path, usual)
-    assert len(streamed) and np.abs(streamed - alone).max() < 1e-3 * np.abs(alone).max()
+    assert numbers(tmp_path)["first_sound_latency"] > 0
 
 
 def test_phrases_that_are_short_enough_are_what_they_are_without_a_limit(tmp_path: Path, usual: Path) -> None:
@@ -298,65 +264,13 @@ def test_a_line_of_many_pages_is_spoken(tmp_path: Path) -> None:
 
 
 def test_characters_that_are_left_out_are_said_by_their_lines(tmp_path: Path) -> None:
-    lines = [
-        "“Two” — at 6:45 p.m. for £5, été.",
-        "I ☃ it, 🙂 and ☃.",
-        "",
-        "***",
-        '<speak><voice name="a">Three.</voice></speak>',
-    ]
+    lines = ["“Two” — at 6:45 p.m. for £5, été.", "I ☃ it, 🙂 and ☃.", "", "***"]
+    lines += ['<speak><voice name="a">Three.</voice></speak>', r"$5 and $6_^ in {HH AW1 S}, 50 % of \alpha & <b>co</b>"]
     printed = succeed("inference.py", *tiny(tmp_path, lines), "--vocoder", "griffin-lim")
-    left_out = re.findall(r"^.*: the alphabet has .*$", printed, re.M)
-    assert [line.split(f"{tmp_path}/")[1] for line in left_out] == [
-        "phrases.txt:2: the alphabet has no '☃', '🙂': left out"
-    ]
+    (left_out,) = [line for line in printed.splitlines() if "phrases.txt:2: the alphabet has" in line]
+    assert left_out.endswith("phrases.txt:2: the alphabet has no '☃', '🙂': left out")
     assert "phrases.txt: no words in lines 3, 4: no sound" in printed
     assert "phrases.txt:5: <voice> of SSML has no effect" in printed
-    assert sorted(path.name for path in tmp_path.glob("audio_*")) == ["audio_0.wav", "audio_1.wav", "audio_4.wav"]
-
-
-def rewritten(path: Path, folder: Path, layout: str) -> Path:
-    """A checkpoint's weights in an older layout."""
-    checkpoint = load_checkpoint(path)
-    weights = checkpoint["state_dict"]
-    if layout == "two wrappers":
-        checkpoint["state_dict"] = {f"module.1.{name}": value for name, value in weights.items()}
-    elif layout == "published":
-        keys = ("epoch", "config", "optimizer")
-        checkpoint = {key: checkpoint[key] for key in keys}
-        checkpoint["state_dict"] = {f"module.{name}": value for name, value in weights.items()}
-    elif layout == "bare":
-        checkpoint = weights
-    elif layout == "half":
-        checkpoint["state_dict"] = {
-            name: value.half() if value.is_floating_point() else value for name, value in weights.items()
-        }
-    torch.save(checkpoint, folder / path.name)
-    return folder / path.name
-
-
-@pytest.mark.parametrize("layout", ["two wrappers", "published", "bare", "half"])
-def test_older_checkpoints_say_the_same(tmp_path: Path, usual: Path, layout: str) -> None:
-    words = tiny(tmp_path, PHRASES[:1])
-    words[-3], words[-1] = (rewritten(train_tiny_model(model), tmp_path, layout) for model in ("Tacotron2", "WaveGlow"))
-    if layout in ("published", "bare"):  # without audio settings, or without any: flags have to tell
-        words += ["--n-mel-channels", 10]
-    if layout == "bare":
-        words += f"{MODELS['Tacotron2']} {MODELS['WaveGlow']}".replace("--segment-length 4096", "").split()
-    succeed("inference.py", *words)
-    old, new = pair(tmp_path, usual)
-    if layout == "half":
-        assert np.corrcoef(old, new)[0, 1] > 0.999
-    else:
-        assert np.array_equal(old, new)
-
-
-def test_each_line_has_the_length_and_alignment_of_its_own_mel(tmp_path: Path) -> None:
-    words = ["--vocoder", "griffin-lim", "--seed", 5]
-    succeed("inference.py", *tiny(tmp_path), *words)
-    model = models.load_model("Tacotron2", train_tiny_model("Tacotron2"))
-    said = model.infer(
-        *encode(PHRASES, {}), draws=Draws.of([(5, i, 0) for i in range(3)], "acoustic", torch.device("cpu"))
-    )
-    for i, frames in enumerate(said.mel_lengths.tolist()):
-        assert len(sound(tmp_path / f"audio_{i}.wav")) == frames * HOP
+    for kind, ending in (("audio", "wav"), ("alignment", "png")):  # of line 6, whose marks mean something to a plot
+        found = sorted(path.name for path in tmp_path.glob(f"{kind}_*"))
+        assert found == [f"{kind}_{number}.{ending}" for number in (0, 1, 4, 5)]

@@ -1,6 +1,5 @@
 """inference.py's flags of levels, of reading and of the log, and flags without effect."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,7 @@ from scipy.io import wavfile
 
 import inference
 from common.run.nvlog import NvLog, read_log
-from tacotron2.spec import SPEC
-from tacotron2.text import text_to_sequence
-from tests.recipe import clips, flags, read_steps, run, succeed, train_tiny_model
+from tests.recipe import flags, read_steps, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -20,10 +17,7 @@ QUIET = ["--max-decoder-steps", 3, "--vocoder", "griffin-lim"]
 
 
 def words(folder: Path, *more: object, text: str = "Two.") -> list[object]:
-    folder.mkdir(exist_ok=True)
-    (folder / "phrases.txt").write_text(f"{text}\n")
-    models = ["--tacotron2", train_tiny_model("Tacotron2"), "--cpu", "--seed", 0]
-    return ["-i", folder / "phrases.txt", "-o", folder, *models, *more]
+    return [*speech_flags(folder, text), "--seed", 0, *more]
 
 
 def samples(folder: Path) -> np.ndarray:
@@ -31,7 +25,7 @@ def samples(folder: Path) -> np.ndarray:
 
 
 def test_levels_of_the_files_and_a_flag_without_effect(tmp_path: Path) -> None:
-    quiet = ["--waveglow", train_tiny_model("WaveGlow"), "-s", 0.2, "--max-decoder-steps", 3]
+    quiet = ["-s", 0.2, "--max-decoder-steps", 3]
     for mode in ("none", "peak", "loudness"):
         succeed("inference.py", *words(tmp_path / mode, *quiet, "--normalize", mode))
     none, peak, loudness = (samples(tmp_path / mode) for mode in ("none", "peak", "loudness"))
@@ -44,24 +38,6 @@ def test_levels_of_the_files_and_a_flag_without_effect(tmp_path: Path) -> None:
     assert np.array_equal(samples(tmp_path / "default"), none)
 
 
-@pytest.mark.parametrize("mode", ["peak", "loudness"])
-def test_a_stream_has_no_level_of_the_whole_sound(tmp_path: Path, mode: str) -> None:
-    result = run("inference.py", *words(tmp_path, "--stream", tmp_path / "pipe", "--normalize", mode))
-    assert result.code == 2 and f"--normalize {mode}: needs the whole sound" in result.err
-    assert not (tmp_path / "pipe").exists()
-
-
-def test_text_as_published_goes_straight_to_the_cleaners() -> None:
-    def ids(*more: str) -> list[int]:
-        config = inference.parse_args(["-i", "x", *more]).config
-        options = {"text_cleaners": ["english_cleaners"], **config.options}
-        return SPEC.inference.encode([NUMBERS], options)[0][0].tolist()  # type: ignore[union-attr]
-
-    published = text_to_sequence(NUMBERS, ["english_cleaners"])
-    assert ids("--text-reading", "as-published") == published
-    assert ids() == ids("--text-reading", "spoken") != published
-
-
 def test_the_reading_changes_the_speech_and_stands_in_the_log(tmp_path: Path) -> None:
     for reading in ("spoken", "as-published"):
         succeed("inference.py", *words(tmp_path / reading, *QUIET, "--text-reading", reading, text=NUMBERS))
@@ -70,16 +46,7 @@ def test_the_reading_changes_the_speech_and_stands_in_the_log(tmp_path: Path) ->
     assert not np.array_equal(samples(tmp_path / "spoken"), samples(tmp_path / "as-published"))
 
 
-def test_a_log_file_inside_output_is_meant_as_it_stands(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "phrases.txt").write_text("Two.\n")
-    more = ["-i", "phrases.txt", "-o", "output/", "--tacotron2", train_tiny_model("Tacotron2"), "--cpu", *QUIET]
-    succeed("inference.py", *more, "--log-file=output/nvlog_fp16.json", cwd=tmp_path)
-    assert (tmp_path / "output" / "nvlog_fp16.json").is_file() and not (tmp_path / "output" / "output").exists()
-
-
 def test_the_log_of_a_training_run_is_moved_aside_and_one_of_inference_grows(tmp_path: Path) -> None:
-    clips(tmp_path)
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
     training = (tmp_path / "nvlog.json").read_bytes()
     out = succeed("inference.py", *words(tmp_path, *QUIET))
@@ -93,9 +60,7 @@ def test_the_log_of_a_training_run_is_moved_aside_and_one_of_inference_grows(tmp
 
 def test_a_log_of_strange_lines_is_no_training_log(tmp_path: Path) -> None:
     path = tmp_path / "nvlog.json"
-    path.write_text(
-        "no record\nDLLL not JSON\nDLLL []\n" + "DLLL " + json.dumps({"step": "PARAMETER", "data": None}) + "\n"
-    )
+    path.write_text('no record\nDLLL not JSON\nDLLL []\nDLLL {"step": "PARAMETER", "data": null}\n')
     assert not inference.is_training_log(path)
     with NvLog(path) as log:
         log.parameters({"model_name": "WaveGlow"})

@@ -13,7 +13,7 @@ from common.audio.audio_processing import load_audio, to_pcm
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError, UsageError
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
-from tests.recipe import MODELS, ROOT, succeed, train_tiny_model
+from tests.recipe import ROOT, speech_flags, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -27,19 +27,16 @@ def voice(*, vocoder: bool = True, **settings: object) -> Synthesizer:
     return Synthesizer.from_checkpoints(train_tiny_model("Tacotron2"), waveglow, config=config, device="cpu")
 
 
-def command(folder: Path, *words: object, texts: list[str] = TEXTS) -> list[np.ndarray]:
+def command(folder: Path, *words: object) -> list[np.ndarray]:
     """The samples that inference.py writes."""
-    (folder / "phrases.txt").write_text("".join(f"{text}\n" for text in texts))
-    models = [word for model in MODELS for word in (f"--{model.lower()}", train_tiny_model(model))]
-    seed = [] if "--seed" in words else ["--seed", 0]
-    succeed("inference.py", "-i", folder / "phrases.txt", "-o", folder, "--cpu", *models, *seed, *words)
-    return [to_pcm(load_audio(folder / f"audio_{i}.wav", 22050)) for i in range(len(texts))]
+    succeed("inference.py", *speech_flags(folder, *TEXTS), "--seed", 0, *words)
+    return [to_pcm(load_audio(folder / f"audio_{i}.wav", 22050)) for i in range(len(TEXTS))]
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, []),
+        ({"longest_piece": 30}, ["--longest-piece", 30]),
         ({"seed": 5, "sigma_infer": 0.5}, ["--seed", 5, "-s", 0.5]),
         ({"denoising_strength": 0.0, "plain": True}, ["-d", 0, "--plain"]),
         ({"options": {"max_decoder_steps": 7}, "normalize": "peak"}, ["--max-decoder-steps", 7, "--normalize", "peak"]),
@@ -53,15 +50,6 @@ def test_audio_is_that_of_the_command(tmp_path: Path, settings: dict, words: lis
         np.testing.assert_array_equal(to_pcm(speech.audio), samples)
 
 
-def test_audio_is_that_of_the_command_in_pieces_and_through_griffin_lim(tmp_path: Path) -> None:
-    texts = [LONG, "Two."]
-    speeches = voice(vocoder=False, longest_piece=50).speak(texts)
-    assert [speech.pieces for speech in speeches] == [4, 1]
-    words = ["--vocoder", "griffin-lim", "--longest-piece", 50]
-    for speech, samples in zip(speeches, command(tmp_path, *words, texts=texts), strict=True):
-        np.testing.assert_array_equal(to_pcm(speech.audio), samples)
-
-
 def test_a_speech_has_its_mel_and_alignment() -> None:
     ours = voice(vocoder=False)
     (speech,) = ours.speak("Two.")
@@ -69,25 +57,16 @@ def test_a_speech_has_its_mel_and_alignment() -> None:
     assert speech.alignment.shape == (steps, len(ours.symbols("Two."))) and not speech.finished
     assert speech.mel.shape == (10, frames) and len(speech.audio) == frames * 256
     again = TacotronSTFT.from_config(ours.audio).mel_spectrogram(speech.audio[None])[0, :, :frames]
-    assert (
-        torch.corrcoef(torch.stack((again.flatten(), speech.mel.flatten())))[0, 1] > 0.9
-    )  # the audio is that of the mel
+    both = torch.stack((again.flatten(), speech.mel.flatten()))
+    assert torch.corrcoef(both)[0, 1] > 0.9  # the audio is that of the mel
     assert not speech.audio.is_inference() and not speech.mel.is_inference()
-
-
-def test_a_stream_of_pieces_has_their_pauses_and_no_more() -> None:
-    ours = voice(vocoder=False, longest_piece=50)
-    parts = list(ours.stream(LONG))
-    pauses = [part for part in parts if not part.any()]
-    assert [len(part) for part in pauses] == [round(seconds * 22050) for seconds in (0.35, 0.25, 0.35)]
-    assert sum(map(len, parts)) == 4 * 100 * 256 + sum(map(len, pauses))
-    assert parts[0].any() and parts[-1].any()
 
 
 def test_pauses_stand_in_their_places_and_texts_without_words_have_no_sound() -> None:
     ours = voice(vocoder=False, lexicon={"two": "One"})
     text = "[pause:0.5s]Title\n\nTwo,[pause:0.25s] two.[pause:1s]"
     speech, silent = ours.speak([text, "* * *"])
+    assert ours.speak([]) == []
     assert (speech.pieces, silent.pieces, len(silent.audio)) == (3, 0, 0)
     frames, seconds = 3 * 100 * 256, 0.5 + 0.35 + 0.25 + 1.0
     assert len(speech.audio) == frames + sum(round(22050 * pause) for pause in (0.5, 0.35, 0.25, 1.0))
@@ -112,15 +91,6 @@ def test_the_consumer_of_a_stream_may_draw_random_numbers() -> None:
     assert torch.equal(torch.cat(parts), quiet)
 
 
-def test_a_voice_can_be_used_again() -> None:
-    ours = voice()
-    first, streamed = ours.speak(TEXTS), torch.cat(list(ours.stream(TEXTS[1])))
-    for speech, again in zip(first, ours.speak(TEXTS), strict=True):
-        assert torch.equal(speech.audio, again.audio)
-    assert torch.equal(torch.cat(list(ours.stream(TEXTS[1]))), streamed)
-    assert ours.speak([]) == []
-
-
 def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) -> None:
     ours = voice()
     want, lines = ours.speak(TEXTS), ours.lines(TEXTS)
@@ -141,15 +111,6 @@ def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) ->
         assert ours.default_batch_size() == size
     with pytest.raises(DataError, match="item 2: "):
         next(ours.speak_batches(ours.lines(["One.", "Two {HH"])))
-
-
-def test_the_embedded_voice_speaks() -> None:
-    pytest.importorskip("safetensors")
-    (speech,) = Synthesizer.embedded(device="cpu").speak("The ferry waits until noon.")
-    assert speech.finished and 1 < len(speech.audio) / speech.sampling_rate < 3 and speech.audio.abs().max() > 0.05
-    own = Synthesizer.embedded(config=SynthesisConfig(vocoder="waveglow"), device="cpu")
-    assert own.denoising_strength == 0.03 and own.settings()["waveglow_config"]["WN_config"]
-    assert voice().denoising_strength == 0.01
 
 
 def test_mistakes_are_errors_of_the_user(tmp_path: Path, monkeypatch) -> None:

@@ -106,10 +106,8 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
     words = []
     for model in MODELS:  # the same numbers in a float32 file
         rounded = load_checkpoint(train_tiny_model(model))
-        rounded["state_dict"] = {
-            name: value.half().float() if value.is_floating_point() else value
-            for name, value in rounded["state_dict"].items()
-        }
+        for value in rounded["state_dict"].values():
+            value.copy_(value.half().float() if value.is_floating_point() else value)
         torch.save(rounded, clone / f"{model}.pt")
         words += [f"--{model.lower()}", f"{model}.pt"]
     assert voice(clone, *words) == "Tacotron2.pt and WaveGlow.pt"
@@ -119,10 +117,8 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
 def test_the_embedded_voice_has_its_own_default_denoising_strength(clone: Path) -> None:
     def strength(*words: object) -> tuple[float, bytes]:
         voice(clone, *words)
-        parameters = [
-            line["data"] for line in read_log(clone / "spoken" / "nvlog.json") if line.get("step") == "PARAMETER"
-        ]
-        used = [data["denoising_strength"] for data in parameters if "denoising_strength" in data]
+        records = [record.get("data", {}) for record in read_log(clone / "spoken" / "nvlog.json")]
+        used = [data["denoising_strength"] for data in records if "denoising_strength" in data]
         return used[-1], (clone / "spoken" / "audio_0.wav").read_bytes()
 
     own, (usual, other_sound) = strength(*WITH_ITS_OWN), strength("-d", 0.01, *WITH_ITS_OWN)
@@ -166,10 +162,8 @@ def test_a_vocoder_alone_in_output_is_not_used(clone: Path) -> None:
 
 def test_one_flag_alone_is_an_error(clone: Path) -> None:
     ending = "the embedded voice, voice/, speaks where no checkpoint is named$"
-    with pytest.raises(
-        DataError,
-        match=f"^no vocoder model: there is no output/checkpoint_WaveGlow_last.pt.*; name one with .*{ending}",
-    ):
+    missing = "there is no output/checkpoint_WaveGlow_last.pt"
+    with pytest.raises(DataError, match=f"^no vocoder model: {missing}.*; name one with .*{ending}"):
         chosen(tacotron2=Path("own.pt"))
 
 

@@ -20,7 +20,7 @@ from common import precision
 from common.audio.audio_processing import griffin_lim
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.draws import Draws
-from common.fast import Request
+from common.fast import Request, accelerate
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from common.run.distributed import Dist
 from common.run.nvlog import NullLog
@@ -268,10 +268,7 @@ def test_prepared_decoding_replays_its_graph(half: bool, window: int) -> None:
     wanted = [plain.infer(*batch) for batch in batches]
     with PretendGpu(rules):
         model = tacotron2(window).to(GPU)
-        way = next(
-            w for w in REGISTRY["Tacotron2"].fast_ways if w.phase == "inference" and w.applies(model, Request(half))
-        )
-        fast: Any = way.convert(model, Request(half))
+        fast: Any = accelerate(model, REGISTRY["Tacotron2"].fast_ways, "inference", Request(half))
         assert isinstance(fast.decoder, PreparedDecoder)
         buffers: dict[Any, list[int]] = {}
         for batch, expected in zip(batches, wanted, strict=True):
@@ -351,9 +348,8 @@ def test_items_of_unlike_lengths_keep_their_order() -> None:
             device_audio[device] = audio.cpu()
     for item, frames in enumerate(lengths.tolist()):
         samples = slice((frames - 8) * 256)  # its end depends on the silence after it
-        torch.testing.assert_close(
-            device_audio[GPU][item, samples], device_audio[CPU][item, samples], rtol=0, atol=1e-3
-        )
+        got, want = (device_audio[device][item, samples] for device in (GPU, CPU))
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-3)
 
 
 def test_griffin_lim() -> None:

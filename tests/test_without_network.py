@@ -4,9 +4,7 @@ A hook in every Python process writes the hosts that it looks up to a file, so t
 kernel has no other interface, also for native code.
 """
 
-import os
 import shutil
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import outside_hosts
-from tests.recipe import ROOT, flags, skip_without_evaluators, train_tiny_model
+from tests.recipe import ENVIRONMENT, ROOT, flags, free_port, skip_without_evaluators, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -91,9 +89,7 @@ def run(folder: Path, *words: object) -> str:
     hosts.touch()
     paths = {"PYTHONPATH": f"{folder / 'hook'}:{ROOT}", "HOSTS": str(hosts)}
     command = [*command_in_namespace(), sys.executable, *map(str, words)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"} | paths, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | paths, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert hosts.read_text() == ""
     return done.stdout
@@ -128,9 +124,8 @@ def test_evaluation(tmp_path: Path) -> None:
     skip_without_evaluators()
     (tmp_path / "phrases.txt").write_text("Two.\n")
     voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim"]
-    run(
-        tmp_path, "evaluate.py", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "report", "--cpu", "--seed", 1, *voice
-    )
+    words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path / "report", "--cpu", "--seed", 1]
+    run(tmp_path, "evaluate.py", *words, *voice)
     clip = next((ROOT / "corpus").rglob("*.ogg"))
     assert run(tmp_path, "-c", RECOGNISE, clip).strip()
 
@@ -148,9 +143,3 @@ def test_the_server_and_its_page(tmp_path: Path) -> None:
         pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
     answer, *sizes = run(tmp_path, "-c", SERVE, free_port()).splitlines()[-1].split()
     assert answer == "RIFF" and all(int(size) > 500 for size in sizes)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

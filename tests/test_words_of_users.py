@@ -12,24 +12,18 @@ import torch
 from common.data.pictures import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from multiproc import describe_end
-from tests.recipe import ROOT, flags, run, train_tiny_model
+from tests.recipe import ROOT, flags, run
+from tests.test_errors import speech
 
 ESCAPE = "\x1b[2J"
 
 
-def speech(folder: Path, text: str = "Two.") -> list[object]:
-    (folder / "phrases.txt").write_text(f"{text}\n")
-    words: list[object] = ["-i", folder / "phrases.txt", "-o", folder / "out", "--cpu", "--seed", 1]
-    return [*words, "--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["/../../x", "a/b", "/x"])
-def test_a_suffix_stays_in_its_folder(tmp_path: Path, suffix: str) -> None:
-    result = run("inference.py", *speech(tmp_path), "--suffix", suffix)
+def test_a_suffix_stays_in_its_folder(tmp_path: Path) -> None:
+    result = run("inference.py", *speech(tmp_path), "--suffix", "/../../x")
     assert (result.code, result.out) == (2, "")
-    assert f"argument --suffix: {suffix!r}, expected a part of a file name, without '/'" in result.err
-    assert not (tmp_path / "out").exists()
+    assert "argument --suffix: '/../../x', expected a part of a file name, without '/'" in result.err
+    assert not (tmp_path / "speech").exists()
 
 
 @pytest.mark.slow
@@ -49,17 +43,12 @@ def test_a_nul_character_in_a_config_file_names_its_place(tmp_path: Path) -> Non
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"run": {"output": "a\0b", "seed": 1}}))
     result = run("train.py", "-m", "WaveGlow", "--config-file", path)
-    assert (result.code, result.err) == (
-        2, f"error: --config-file: {path}: run.output: a NUL character in its value\n"
-    )  # fmt: skip
+    assert result == (2, "", f"error: --config-file: {path}: run.output: a NUL character in its value\n")
 
 
-def test_control_characters_are_spelled() -> None:
+def test_control_characters_are_spelled(capsys) -> None:
     assert printable("café — “x”\t\n") == "café — “x”\t\n"
     assert printable(f"a{ESCAPE}b\0\x9b\r") == "a\\x1b[2Jb\\x00\\x9b\\r"
-
-
-def test_errors_print_no_control_characters(capsys) -> None:
     with pytest.raises(SystemExit), exit_on_user_error():
         raise UsageError(f"no file {ESCAPE}")
     assert capsys.readouterr().err == "error: no file \\x1b[2J\n"
@@ -84,9 +73,8 @@ def test_a_phrase_and_a_path_with_an_escape_reach_the_terminal_spelled(tmp_path:
 
 
 def test_a_name_that_is_too_long_is_one_error(capsys) -> None:
-    with pytest.raises(SystemExit) as leaving, exit_on_user_error():
+    with pytest.raises(SystemExit, match="1"), exit_on_user_error():
         Path("x" * 300).read_bytes()
-    assert leaving.value.code == 1
     assert capsys.readouterr().err == f"error: {'x' * 300}: File name too long\n"
 
 
