@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.arguments import HelpFormatter, given_options, log_path
+from common.arguments import given_options, log_path
 from common.errors import UsageError
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
@@ -202,10 +202,11 @@ def test_everything_wrong_in_a_config_file_is_named_by_its_place(tmp_path: Path)
     [
         (None, "cannot be read (No such file or directory)"),
         ("{", "not JSON (Expecting property name"),
+        ("[" * 100_000, "not JSON (brackets nested too deep)"),
         ([1], "expected {group: {flag: value}}"),
         ({"epochs": 3}, "expected {group: {flag: value}}"),
     ],
-    ids=["missing", "cut short", "a list", "flags without a group"],
+    ids=["missing", "cut short", "brackets", "a list", "flags without a group"],
 )
 def test_config_files_that_are_none(tmp_path: Path, content: object, message: str) -> None:
     path = str(tmp_path / "none.json") if content is None else config(tmp_path, content)
@@ -224,6 +225,9 @@ def test_given_options_leave_out_the_defaults() -> None:
     assert given_options(parser, []) == {}
 
 
+NUMBERS = ("learning-rate", "weight-decay", "anneal-factor", "grad-clip-thresh")
+
+
 def test_cudnn_is_on_unless_turned_off(tmp_path):
     """The published default is off, and the published README's own commands name the flag in part only."""
     (tmp_path / "off.json").write_text('{"gpu": {"cudnn_enabled": false, "amp": true}}')
@@ -237,11 +241,7 @@ def test_cudnn_is_on_unless_turned_off(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        *(
-            ([flag, "nan"], f"{flag}: nan, expected")
-            for flag in ("--learning-rate", "--weight-decay", "--anneal-factor")
-        ),
-        (["--grad-clip-thresh", "nan"], "--grad-clip-thresh: nan, expected"),
+        *(([f"--{name}", "nan"], f"--{name}: nan, expected") for name in NUMBERS),
         (["--amp-dtype", "bfloat16"], "--amp-dtype: needs --amp"),
         (["--cpu-offload"], "--cpu-offload: needs --shard"),
         (["--ignore-layers", "^a"], "--ignore-layers: needs --warm-start"),
@@ -288,12 +288,3 @@ def test_flags_that_do_not_suit_the_model(tmp_path: Path, words: str, message: s
 )
 def test_a_log_file_that_begins_with_the_output_folder_is_meant_as_it_stands(output, log_file, wanted):
     assert log_path(Path(output), log_file) == Path(wanted)
-
-
-def test_a_switch_that_is_off_has_no_default_in_its_help() -> None:
-    """Python 3.10 writes "(default: False)" into the help of every BooleanOptionalAction."""
-    parser = argparse.ArgumentParser(formatter_class=HelpFormatter)
-    parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=False, help="mixed precision")
-    parser.add_argument("--cudnn", action=argparse.BooleanOptionalAction, default=True, help="fast operators")
-    assert "(default: False)" not in parser.format_help()
-    assert parser.format_help().count("(default: True)") == 1

@@ -7,15 +7,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from common.layers import (
-    ConvNorm,
-    ConvStack,
-    LinearNorm,
-    MaskedBatchNorm1d,
-    at_least_float32,
-    bidirectional_lstm,
-    length_mask,
-)
+from common import layers
+from common.layers import ConvNorm, ConvStack, LinearNorm, MaskedBatchNorm1d
 
 
 def randn(*shape, grad=False):
@@ -38,11 +31,11 @@ def assert_same_gradients(loss, other, tensors, other_tensors=None):
 
 
 def test_small_helpers():
-    got = length_mask(torch.tensor([3, 0, 4, 1]), 4)
+    got = layers.length_mask(torch.tensor([3, 0, 4, 1]), 4)
     assert got.dtype == torch.bool
     assert got.int().tolist() == [[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
     for given in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        wide = at_least_float32(torch.tensor([1.5, -2.0], dtype=given))
+        wide = layers.at_least_float32(torch.tensor([1.5, -2.0], dtype=given))
         assert wide.dtype == (torch.float64 if given == torch.float64 else torch.float32)
         assert wide.tolist() == [1.5, -2.0]
 
@@ -87,7 +80,7 @@ def test_masked_batchnorm_is_batchnorm_of_the_real_frames():
     ours, theirs = two_norms()
     x, direction = randn(3, 3, 5, grad=True), randn(1, 3, 11)
     for _ in range(2):  # running statistics twice
-        got = real_frames(ours(x + 2, length_mask(LENGTHS, 5)[:, None]))
+        got = real_frames(ours(x + 2, layers.length_mask(LENGTHS, 5)[:, None]))
         want = theirs(real_frames(x + 2))
         assert_close(got, want)
     tensors = [[x, norm.weight, norm.bias] for norm in (ours, theirs)]
@@ -103,7 +96,7 @@ def test_batchnorm_in_evaluation_and_without_a_mask_is_pytorchs():
     assert torch.equal(ours(x), theirs(x))
     assert torch.equal(ours.running_var, theirs.running_var)
     ours.eval(), theirs.eval()
-    assert torch.equal(ours(x, length_mask(LENGTHS, 5)[:, None]), theirs(x))
+    assert torch.equal(ours(x, layers.length_mask(LENGTHS, 5)[:, None]), theirs(x))
     assert torch.equal(ours.running_mean, theirs.running_mean)
 
 
@@ -149,4 +142,4 @@ def test_the_loop_for_export_is_the_packed_lstm(lengths):
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     expected, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=7)
     with torch.no_grad():
-        assert_close(bidirectional_lstm(lstm, x, lengths), expected)
+        assert_close(layers.bidirectional_lstm(lstm, x, lengths), expected)

@@ -52,10 +52,8 @@ def test_freed_memory_is_kept_for_the_next_tensors() -> None:
     """64 MiB, twice: without the switch the system clears them anew, counted in page faults; with it, only the first few."""
 
     def faults(*words: str) -> int:
-        done = subprocess.run(
-            [sys.executable, "-c", ROUNDS, *words], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return int(done.stdout)
+        command = [sys.executable, "-c", ROUNDS, *words]
+        return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
     assert faults() > 100
     assert faults("keep") < 10
@@ -181,11 +179,12 @@ def test_an_older_pytorch_is_refused_by_name(version: str, taken: bool, monkeypa
 
 def test_the_commands_refuse_an_older_pytorch(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.5.1"))
-    for script, words in {
+    commands = {
         "train.py": flags("WaveGlow", tmp_path),
         "inference.py": ["-i", "phrases/phrase.txt"],
         "evaluate.py": [],
-    }.items():
+    }
+    for script, words in commands.items():
         result = run(script, *words)
         assert (result.code, result.out) == (2, "")
         assert result.err.startswith("error: PyTorch 2.5.1 is installed, expected 2.7 or later")

@@ -67,25 +67,14 @@ def test_sixteen_bit_wav_is_fractions_of_full_scale_and_channels_are_mixed_to_th
     assert audio.samples.tolist() == [2000 / 32768, -1000 / 32768, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("name", "subtype", "resolution"),
-    [
-        ("a.wav", "PCM_U8", 2**-7),
-        ("a.wav", "PCM_16", 2**-15),
-        ("a.wav", "PCM_24", 2**-23),
-        ("a.wav", "PCM_32", 2**-23),
-        ("a.wav", "FLOAT", 2**-24),
-        ("a.wav", "DOUBLE", 2**-24),
-        ("a.flac", "PCM_16", 2**-15),
-        ("a.flac", "PCM_24", 2**-23),
-    ],
-)
-def test_lossless_formats(tmp_path: Path, name: str, subtype: str, resolution: float) -> None:
-    want = voice(3000)
-    soundfile.write(tmp_path / name, want, RATE, subtype=subtype)
-    got = load_audio(tmp_path / name, RATE).numpy()
+@pytest.mark.parametrize("kind", ["wav PCM_U8", "wav PCM_24", "wav PCM_32", "wav FLOAT", "wav DOUBLE", "flac PCM_24"])
+def test_lossless_formats(tmp_path: Path, kind: str) -> None:
+    ending, subtype = kind.split()
+    want, path = voice(3000), tmp_path / f"a.{ending}"
+    soundfile.write(path, want, RATE, subtype=subtype)
+    got = load_audio(path, RATE).numpy()
     assert got.shape == (3000,)
-    assert np.abs(got - want).max() <= 1.5 * resolution
+    assert np.abs(got - want).max() <= 1.5 * (2**-7 if subtype == "PCM_U8" else 2**-23)
 
 
 def test_ogg_and_what_is_past_full_scale_is_clipped(tmp_path: Path) -> None:
@@ -173,11 +162,8 @@ FLAC, OGG = "not an audio file, or damaged (", "cut short, it stops before its l
 @pytest.mark.parametrize(
     ("name", "damage", "reason"),
     [
-        *(
-            (name, partial(cut, part=part), why)
-            for name, why in (("a.flac", FLAC), ("a.ogg", OGG))
-            for part in (0.5, 0.999)
-        ),
+        *(("a.flac", partial(cut, part=part), FLAC) for part in (0.5, 0.999)),
+        *(("a.ogg", partial(cut, part=part), OGG) for part in (0.5, 0.999)),
         ("a.ogg", lambda content: content[: content.rindex(b"OggS")], OGG),  # between pages: libsndfile reads the rest
         ("a.flac", overwrite, FLAC),
         ("a.ogg", overwrite, "cut short or damaged, "),
@@ -220,11 +206,10 @@ def test_saving_replaces_or_fails_and_leaves_nothing_else(tmp_path: Path) -> Non
     assert message == f"{tmp_path}/a.wav: audio of shape (1, 3), expected (samples,)"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_not_a_number_is_not_saved_and_the_old_file_stays(tmp_path: Path, value: float) -> None:
+def test_not_a_number_is_not_saved_and_the_old_file_stays(tmp_path: Path) -> None:
     path = write_pcm16(tmp_path / "a.wav", np.zeros(5))
     before = path.read_bytes()
-    message = failure(save_audio, path, torch.tensor([0.0, value]), RATE)
+    message = failure(save_audio, path, torch.tensor([0.0, torch.inf]), RATE)
     assert message == f"{path}: not written, the audio has samples that are NaN or infinite"
     assert path.read_bytes() == before
 
@@ -257,12 +242,6 @@ def test_magnitudes_have_the_mels_they_came_from_and_are_nearer_than_the_pseudo_
     assert ours < 0.2 * np.linalg.norm(want)
 
 
-def convergence(audio: np.ndarray, magnitude: np.ndarray) -> float:
-    """Spectral convergence: distance of the audio's magnitudes from the wanted ones, relative to these."""
-    got = np.abs(librosa.stft(audio, n_fft=1024, hop_length=256, pad_mode="reflect"))
-    return float(np.linalg.norm(got - magnitude) / np.linalg.norm(magnitude))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("frames", [8, 33, 600])
 def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> None:
@@ -283,23 +262,6 @@ def test_the_peak_follows_from_the_mels(stft: TacotronSTFT, level: float) -> Non
     noise = scipy.signal.lfilter(taps, 1, noise).clip(-1, 1)
     mels = stft.mel_spectrogram(torch.from_numpy(noise).float()[None])
     assert predict_peak(mels, stft) == pytest.approx(3 * noise.std(), rel=0.25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("momentum", [0.0, 0.99])
-def test_converges_as_librosas_does(stft: TacotronSTFT, momentum: float) -> None:
-    """Mean over six random starts each, within 10 %."""
-    mels = voice_mels(stft)
-    magnitude = mel_to_magnitude(mels, stft)[0].numpy()
-    batch = griffin_lim(mels.expand(6, -1, -1), stft, 60, momentum, torch.Generator().manual_seed(0)).numpy()
-    theirs = [
-        librosa.griffinlim(
-            magnitude, n_iter=60, hop_length=256, momentum=momentum, pad_mode="reflect", random_state=seed
-        )
-        for seed in range(6)
-    ]
-    ours, librosas = (np.mean([convergence(audio, magnitude) for audio in batches]) for batches in (batch, theirs))
-    assert ours < 1.1 * librosas
 
 
 def test_iterations_are_the_papers(stft: TacotronSTFT) -> None:

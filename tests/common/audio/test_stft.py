@@ -33,15 +33,6 @@ def as_batch(audio: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(audio).float()[None]
 
 
-def test_spectrum_is_scipys() -> None:
-    audio = sweep(5000)
-    _, _, want = scipy.signal.stft(
-        audio, window="hann", nperseg=1024, noverlap=768, boundary="even", padded=False, scaling="spectrum"
-    )
-    want = want * scipy.signal.get_window("hann", 1024).sum()  # scipy divides by the window's sum
-    assert relative_error(STFT().spectrum(as_batch(audio))[0], want) < 1e-6
-
-
 @pytest.mark.parametrize(("filter_length", "hop", "win"), [(1024, 256, 1024), (512, 100, 400), (256, 64, 250)])
 def test_spectrum_is_librosas_for_other_lengths(filter_length: int, hop: int, win: int) -> None:
     audio = sweep(3333)
@@ -100,17 +91,6 @@ def test_log_mels_are_librosas(options: dict) -> None:
     got = TacotronSTFT.from_config(config).mel_spectrogram(as_batch(audio))[0]
     assert got.shape == (config.n_mel_channels, 6000 // config.hop_length + 1)
     assert np.abs(got.numpy() - np.log(np.maximum(mel, 1e-5))).max() < 1e-4
-
-
-def test_mel_filters_are_slaneys_triangles_in_float64() -> None:
-    """Auditory Toolbox, Slaney 1998: 15 mels per kHz up to 1 kHz, then 27 mels per factor of 6.4; height 2 / width."""
-    mels = np.linspace(0, 15 + 27 * np.log(8) / np.log(6.4), 82)
-    edges = np.where(mels < 15, mels * 1000 / 15, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
-    bins = np.arange(513) * 22050 / 1024
-    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    want = np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2]))[:, None]
-    assert relative_error(TacotronSTFT().mel_basis, want) < 1e-6
 
 
 def test_silence_is_the_floor_full_scale_is_in_range_and_nothing_goes_into_checkpoints() -> None:
@@ -183,11 +163,6 @@ def test_values_that_cannot_work_are_named_by_flag(options: dict, message: str) 
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "least"), [("max_wav_value", 1.0), ("hop_length", 1)])
-def test_small_values_that_work_are_accepted(name: str, least: float) -> None:
-    assert getattr(AudioConfig(**{name: least}), name) == least
-
-
 def test_all_values_that_cannot_work_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as error:
         AudioConfig(hop_length=0, n_mel_channels=0, mel_fmax=30000.0)
@@ -239,13 +214,7 @@ def frames(*decibels: float) -> np.ndarray:
 def test_bounds_are_those_of_frames_above_the_threshold(decibels, first: int, last: int, level: float) -> None:
     assert (FRAME, DEPTH) == (0.01, 40.0)
     samples, time = frames(*(level + each for each in decibels)), np.arange(len(decibels) * SIZE)
-    for offset in (
-        0,
-        0.005,
-        -0.1,
-        0.1 * (time // SIZE),
-        1e-6 * time,
-    ):  # none, constant, of another value later, drifting
+    for offset in (0, 0.005, -0.1, 0.1 * (time // SIZE), 1e-6 * time):  # none, constant, moving in steps, drifting
         assert sound_bounds(samples + offset, RATE) == (first * SIZE, last * SIZE)
 
 

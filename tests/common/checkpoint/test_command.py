@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from scipy.io import wavfile
 from torch import nn
 
 import models
-import train
 from common.checkpoint import __main__ as command
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
-from common.run.distributed import Dist
 from common.training import snapshot
-from common.training.arguments import parse_training_arguments
-from common.training.optimization import Pace
-from common.training.state import TrainState
-from models import RECIPE, REGISTRY
-from tests.recipe import ROOT, flags, succeed, train_tiny_model
+from models import RECIPE
+from tests.recipe import ROOT, fresh_state, train_tiny_model
+from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
 
@@ -40,24 +34,9 @@ PUBLISHED_CONFIG = {
     " p_decoder_dropout postnet_embedding_dim postnet_kernel_size postnet_n_convolutions decoder_no_early_stopping",
     "WaveGlow": "n_mel_channels n_flows n_group n_early_every n_early_size WN_config",
 }
-PUBLISHED = {
-    "epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"
-}  # fmt: skip
+PUBLISHED = {"epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"}
 OURS = {"data", "iteration", "seed"}
 MODELS = pytest.mark.parametrize("model", RECIPE)
-NEWEST = "checkpoint_WaveGlow_last"
-CPU = Dist(0, 0, 1, torch.device("cpu"))
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Callable[[str], TrainState]:
-    """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
-
-    def make(model: str) -> TrainState:
-        args, spec = parse_training_arguments(flags(model, tmp_path / "fresh"), REGISTRY, "")
-        return train.make_state(spec, args, CPU, Pace(2, 2, 4))[0]
-
-    return make
 
 
 def small(**changes: Any) -> dict[str, Any]:
@@ -81,15 +60,6 @@ def inspect_text(path: Path, capsys, *words: str) -> str:
     return capsys.readouterr().out
 
 
-def same(a: Any, b: Any) -> bool:
-    """Equal, tensors and dtypes included."""
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a.dtype == b.dtype and torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
-
-
 @MODELS
 def test_inspect_tells_what_training_left(model: str, capsys) -> None:
     found = inspect_json(train_tiny_model(model), capsys)
@@ -99,9 +69,8 @@ def test_inspect_tells_what_training_left(model: str, capsys) -> None:
     assert (found["epoch"], found["iteration"], found["seed"], found["epoch_complete"]) == (1, 4, 1, True)
     assert (found["config"], found["data"]) == (checkpoint["config"], checkpoint["data"])
     assert found["parameters"] == sum(parameter.numel() for parameter in built.parameters())
-    assert found["parts"] == {
-        name: sum(parameter.numel() for parameter in part.parameters()) for name, part in built.named_children()
-    }
+    sizes = {name: [weight.numel() for weight in part.parameters()] for name, part in built.named_children()}
+    assert found["parts"] == {name: sum(counts) for name, counts in sizes.items()}
     assert found["bytes"] == train_tiny_model(model).stat().st_size
     assert (found["learning_rates"], found["scaler"]) == ([{"Tacotron2": 1e-3, "WaveGlow": 1e-4}[model]], "off")
     assert found["optimizer_states"] == len(list(built.parameters()))
@@ -208,11 +177,8 @@ def test_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
 
 def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
     state = {"a": torch.tensor([1.0, torch.nan, torch.inf]), "b": torch.ones(2), "c": torch.tensor([-torch.inf])}
-    bad, good, absent = (
-        write_pt(tmp_path / "bad.pt", state),
-        write_pt(tmp_path / "good.pt", small()),
-        tmp_path / "none.pt",
-    )
+    bad, good = write_pt(tmp_path / "bad.pt", state), write_pt(tmp_path / "good.pt", small())
+    absent = tmp_path / "none.pt"
     words = [sys.executable, "-m", "common.checkpoint", "inspect", "--json", str(bad), str(absent), str(good)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -226,24 +192,24 @@ def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
 
 
 @MODELS
-def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path, fresh, capsys) -> None:
+def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path, capsys) -> None:
     ours, out = load_checkpoint(train_tiny_model(model)), tmp_path / "new" / "p.pt"
     command.main(["convert", str(train_tiny_model(model)), str(out)])
     assert "cuda_rng_state_all is empty, as no GPU was used" in capsys.readouterr().out
     converted = load_checkpoint(out)
     assert set(converted) == PUBLISHED | OURS
     assert set(converted["config"]) == set(PUBLISHED_CONFIG[model].split())
-    assert all(same(converted[key], ours[key]) for key in (PUBLISHED | OURS) - {"config"})
+    assert all(differences(converted[key], ours[key]) == [] for key in (PUBLISHED | OURS) - {"config"})
     assert converted["config"].items() <= ours["config"].items()
-    states = [fresh(model), fresh(model)]
+    states = [fresh_state(model, tmp_path), fresh_state(model, tmp_path)]
     said = [snapshot.restore(state, content, out) for state, content in zip(states, (ours, converted), strict=True)]
     assert said[0] == said[1] == f"{out}: resuming at epoch 2"
     first, second = (state.model.state_dict() | state.optimizer.state_dict() for state in states)
-    assert same(first, second)
+    assert differences(first, second) == []
     assert inspect_json(out, capsys)["layout"] == "the published recipe's"
 
 
-def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
+def test_old_states_get_their_new_names(tmp_path: Path, capsys) -> None:
     ours = load_checkpoint(train_tiny_model("WaveGlow"))
     old = {key: ours[key] for key in ("epoch", "config", "optimizer")}
     old["state_dict"] = {f"module.{name}": value for name, value in ours["state_dict"].items()}
@@ -253,15 +219,15 @@ def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
     command.main(["convert", str(write_pt(tmp_path / "old.pt", old)), str(out)])
     converted = load_checkpoint(out)
     assert set(converted) == PUBLISHED - {"cuda_rng_state_all"}
-    assert same(converted["state_dict"], dict(ours["state_dict"]))
-    assert same(converted["random_rng_states_all"], ours["random_rng_states_all"])
+    assert differences(converted["state_dict"], dict(ours["state_dict"])) == []
+    assert differences(converted["random_rng_states_all"], ours["random_rng_states_all"]) == []
     scaler = torch.amp.GradScaler("cpu")
     scaler.load_state_dict(converted["scaler"])
     assert scaler.get_scale() == 2.0**15
-    assert snapshot.restore(fresh("WaveGlow"), converted, out) == f"{out}: resuming at epoch 2"
+    assert snapshot.restore(fresh_state("WaveGlow", tmp_path), converted, out) == f"{out}: resuming at epoch 2"
 
 
-def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
+def test_an_unfinished_epoch_is_done_again(tmp_path: Path) -> None:
     """The published recipe goes on with the epoch after the file's, whatever its other entries are."""
     totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
     half_way = load_checkpoint(train_tiny_model("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
@@ -269,15 +235,15 @@ def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
     command.main(["convert", str(write_pt(tmp_path / "in.pt", half_way)), str(out)])
     converted = load_checkpoint(out)
     assert (converted["epoch"], converted["iteration"]) == (0, 1)
-    assert snapshot.restore(fresh("WaveGlow"), converted, out) == f"{out}: resuming at epoch 1"
+    assert snapshot.restore(fresh_state("WaveGlow", tmp_path), converted, out) == f"{out}: resuming at epoch 1"
 
 
-def test_weights_only_is_a_warm_start(tmp_path: Path, fresh, capsys) -> None:
+def test_weights_only_is_a_warm_start(tmp_path: Path, capsys) -> None:
     out = tmp_path / "w.pt"
     command.main(["convert", str(train_tiny_model("WaveGlow")), str(out), "--weights-only"])
     assert "without optimizer, scaler; training from it is a warm start" in capsys.readouterr().out
     assert set(load_checkpoint(out)) == {"epoch", "config", "state_dict", *OURS}
-    said = snapshot.restore(fresh("WaveGlow"), load_checkpoint(out), out)
+    said = snapshot.restore(fresh_state("WaveGlow", tmp_path), load_checkpoint(out), out)
     assert said == f"{out}: weights only, no optimizer: a warm start at epoch 0"
     assert out.stat().st_size < 0.5 * train_tiny_model("WaveGlow").stat().st_size
 
@@ -285,9 +251,8 @@ def test_weights_only_is_a_warm_start(tmp_path: Path, fresh, capsys) -> None:
 def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: Path, capsys) -> None:
     state = {"WN.0.in_layers.0.weight": torch.ones(2), "WN.0.cond_layer.bias": torch.ones(2)}
     config = {"n_flows": 4, "hop_length": 300, "upsample_kernel_size": 1024}
-    command.main(
-        ["convert", str(write_pt(tmp_path / "in.pt", small(state_dict=state, config=config))), f"{tmp_path}/o.pt"]
-    )
+    path = write_pt(tmp_path / "in.pt", small(state_dict=state, config=config))
+    command.main(["convert", str(path), f"{tmp_path}/o.pt"])
     assert load_checkpoint(tmp_path / "o.pt")["config"] == {"n_flows": 4, "hop_length": 300}
     assert (
         "note: weight normalisation folded into weight; one fused cond_layer where others have cond_layers; "
@@ -307,7 +272,7 @@ def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Pat
             assert converted[name].dtype == torch.float16
             assert np.array_equal(converted[name].numpy(), value.numpy().astype(np.float16)), name
         else:
-            assert same(converted[name], value)
+            assert differences(converted[name], value) == []
     built = models.load_model(model, out)
     assert {value.dtype for value in built.parameters()} == {torch.float32}
 
@@ -315,9 +280,8 @@ def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Pat
 def test_half_cannot_hold_everything(tmp_path: Path) -> None:
     state = {"fine": torch.tensor([65504.0]), "norm.running_var": torch.tensor([1e6, 1.0]), "b": torch.tensor([-7e4])}
     path, out = write_pt(tmp_path / "c.pt", small(state_dict=state)), tmp_path / "out.pt"
-    with pytest.raises(
-        DataError, match=r"--half: float16 ends at 65504, .* norm\.running_var \(up to 1e\+06\), b \(up"
-    ):
+    message = r"--half: float16 ends at 65504, .* norm\.running_var \(up to 1e\+06\), b \(up"
+    with pytest.raises(DataError, match=message):
         command.main(["convert", str(path), str(out), "--half"])
     assert not out.exists()
 
@@ -325,30 +289,10 @@ def test_half_cannot_hold_everything(tmp_path: Path) -> None:
 def test_safetensors_is_what_the_library_reads(tmp_path: Path) -> None:
     out, ours = tmp_path / "w.safetensors", load_checkpoint(train_tiny_model("Tacotron2"))
     command.main(["convert", str(train_tiny_model("Tacotron2")), str(out)])
-    assert same(load_file(out), dict(ours["state_dict"]))
+    assert differences(*(dict(sorted(weights.items())) for weights in (load_file(out), ours["state_dict"]))) == []
     read = load_checkpoint(out)
     assert set(read) == {"epoch", "iteration", "seed", "config", "data", "state_dict"}
     assert all(read[key] == ours[key] for key in ("epoch", "iteration", "seed", "config", "data"))
-
-
-def test_safetensors_speak_and_warm_start(tmp_path: Path, fresh) -> None:
-    """inference.py says the same with them, without a flag that tells what the models are; training starts from them."""
-    words = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", 0]
-    (tmp_path / "phrases.txt").write_text("Two.\n")
-    models_of: dict[str, list[object]] = {".pt": [], ".safetensors": []}
-    for model in RECIPE:
-        out = tmp_path / f"{model}.safetensors"
-        command.main(["convert", str(train_tiny_model(model)), str(out)])
-        models_of[".pt"] += [f"--{model.lower()}", train_tiny_model(model)]
-        models_of[".safetensors"] += [f"--{model.lower()}", out]
-    for suffix, chosen in models_of.items():
-        succeed("inference.py", *words, *chosen, "-o", tmp_path / suffix[1:])
-    (_, theirs), (_, ours) = (wavfile.read(tmp_path / name / "audio_0.wav") for name in ("safetensors", "pt"))
-    assert ours.std() > 100
-    assert np.array_equal(theirs, ours)
-    state = fresh("WaveGlow")
-    snapshot.restore(state, load_checkpoint(out), out)
-    assert same(dict(state.model.state_dict()), dict(load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]))
 
 
 def test_there_and_back(tmp_path: Path) -> None:
@@ -360,7 +304,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     command.main(["convert", str(path), f"{tmp_path}/b.safetensors"])
     command.main(["convert", f"{tmp_path}/b.safetensors", f"{tmp_path}/c.pt"])
     back = load_checkpoint(tmp_path / "c.pt")
-    assert same(dict(back["state_dict"]), state)
+    assert differences(dict(back["state_dict"]), state) == []
     assert (back["epoch"], back["config"]) == (7, {"rate": 22050, "size": [1, 2], "nested": {"x": None}, "name": "é"})
 
 
@@ -386,16 +330,20 @@ def test_a_bad_source_leaves_no_file(tmp_path: Path) -> None:
     odd = small(state_dict={"a": torch.ones(1), "steps": 3})
     with pytest.raises(DataError, match="malformed: state_dict: 'steps': 3, expected a tensor"):
         command.main(["convert", str(write_pt(tmp_path / "odd.pt", odd)), str(out)])
-    assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
+    nan = write_pt(tmp_path / "nan.pt", small(state_dict={"a": torch.tensor([torch.nan])}))
+    with pytest.raises(DataError, match=r"nan\.pt: NaN or infinite weights: a"):
+        command.main(["convert", str(nan), str(out)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nan.pt", "odd.pt"]
 
 
 def test_other_peoples_safetensors(tmp_path: Path, capsys) -> None:
     layer = nn.Linear(2, 3)
+    expected = dict(sorted(layer.state_dict().items()))
     save_file(layer.state_dict(), tmp_path / "a.safetensors", metadata={"format": "pt", "author": "someone"})
     save_file(layer.state_dict(), tmp_path / "b.safetensors")
     for name in "ab":
         read = load_checkpoint(tmp_path / f"{name}.safetensors")
-        assert list(read) == ["state_dict"] and same(read["state_dict"], dict(layer.state_dict()))
+        assert list(read) == ["state_dict"] and differences(dict(sorted(read["state_dict"].items())), expected) == []
         assert inspect_json(tmp_path / f"{name}.safetensors", capsys)["layout"] == "safetensors"
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
-from common.checkpoint.files import load_checkpoint, plain, prune, save_copy
+from common.checkpoint.files import plain, prune
 from common.checkpoint.weights import load_weights
 from common.errors import DataError
 
@@ -41,27 +40,3 @@ def test_one_weight_that_is_not_finite_is_enough(value: float) -> None:
     weights["weight"][2, 1] = value
     with pytest.raises(DataError, match=r"x\.pt: NaN or infinite weights: weight; go back"):
         load_weights(model, weights, Path("x.pt"))
-
-
-def test_safetensors_of_views_and_of_tensors_that_share_memory(tmp_path: Path) -> None:
-    matrix = torch.arange(6.0).view(2, 3)
-    weights = {"matrix": matrix, "transposed": matrix.t(), "same": matrix, "row": matrix[1]}
-    save_copy(tmp_path / "x.safetensors", {"state_dict": weights})
-    stored = load_file(tmp_path / "x.safetensors")
-    assert {name: tensor.tolist() for name, tensor in stored.items()} == {
-        "matrix": [[0, 1, 2], [3, 4, 5]],
-        "transposed": [[0, 3], [1, 4], [2, 5]],
-        "same": [[0, 1, 2], [3, 4, 5]],
-        "row": [3, 4, 5],
-    }
-
-
-def test_safetensors_come_back_with_their_descriptions(tmp_path: Path) -> None:
-    checkpoint = {"epoch": 3, "iteration": 12, "seed": 7, "config": {"a": {"b": [1, 2.5]}}, "data": {"rate": 22050}}
-    weights = {"w": torch.randn(2, 3), "count": torch.tensor(5)}
-    save_copy(tmp_path / "x.safetensors", {**checkpoint, "state_dict": weights, "optimizer": {"state": {}}})
-    loaded = load_checkpoint(tmp_path / "x.safetensors")
-    stored = loaded.pop("state_dict")
-    assert loaded == checkpoint
-    assert list(stored) == ["count", "w"] or list(stored) == ["w", "count"]
-    assert all(torch.equal(stored[name], value) for name, value in weights.items())

@@ -20,24 +20,19 @@ from common.checkpoint.tensors import DamagedFileError, check_archive, checksum,
 from common.data.mels import load_mel, save_mel
 from common.errors import DataError
 from tests.recipe import train_tiny_model
+from tests.test_train import differences
 
 TRIALS = 60
 Load = Callable[[Path], Any]
 
 
-def same(left: Any, right: Any) -> bool:
-    """Compare nested containers; tensors bit by bit."""
-    if isinstance(left, torch.Tensor):
-        return (
-            isinstance(right, torch.Tensor)
-            and (left.dtype, left.shape) == (right.dtype, right.shape)
-            and left.contiguous().numpy().tobytes() == right.contiguous().numpy().tobytes()
-        )
-    if isinstance(left, dict):
-        return isinstance(right, dict) and list(left) == list(right) and all(same(left[k], right[k]) for k in left)
-    if isinstance(left, (list, tuple)):
-        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
-    return type(left) is type(right) and left == right
+def save_weights(path: Path, weights: torch.Tensor) -> None:
+    save_copy(path, {"state_dict": {"w": weights}})
+
+
+def parts_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {entry.filename: archive.read(entry) for entry in archive.infolist()}
 
 
 def kinds(folder: Path) -> dict[str, tuple[Path, Load]]:
@@ -59,7 +54,7 @@ def refusals(path: Path, load: Load, damages: list[bytes]) -> int:
     for damaged in damages:
         path.write_bytes(damaged)
         try:
-            assert same(load(path), before)
+            assert differences({"": load(path)}, {"": before}) == []
         except DataError as error:
             assert str(error).startswith(f"{path}: ")
             refused += 1
@@ -68,46 +63,35 @@ def refusals(path: Path, load: Load, damages: list[bytes]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "mel"])
-def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path, kind: str) -> None:
+def test_a_flipped_bit_is_refused_or_harmless_and_a_cut_file_refused(tmp_path: Path, kind: str) -> None:
     path, load = kinds(tmp_path)[kind]
     content, draw = path.read_bytes(), random.Random(5)
-    damages = []
+    flips, cuts = [], [content[: draw.randrange(len(content))] for _ in range(TRIALS)]
     for _ in range(TRIALS):
         place = draw.randrange(len(content))
         flipped = content[place] ^ 1 << draw.randrange(8)
-        damages.append(content[:place] + bytes([flipped]) + content[place + 1 :])
-    assert refusals(path, load, damages) > TRIALS // 2  # the rest are in padding and in fields that no reader uses
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "mel"])
-def test_a_cut_file_is_refused(tmp_path: Path, kind: str) -> None:
-    path, load = kinds(tmp_path)[kind]
-    content, draw = path.read_bytes(), random.Random(6)
-    damages = [content[: draw.randrange(len(content))] for _ in range(TRIALS)]
-    assert refusals(path, load, damages) == TRIALS
-
-
-@pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
-def test_a_flipped_bit_in_a_weight_is_refused(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    weights = {"w": torch.full((50, 3), 7.5)}
-    save_copy(path, {"state_dict": weights})
-    content = bytearray(path.read_bytes())
-    content[content.index(weights["w"].numpy().tobytes()) + 100] ^= 4
+        flips.append(content[:place] + bytes([flipped]) + content[place + 1 :])
+    assert refusals(path, load, flips) > TRIALS // 2  # the rest are in padding and in fields that no reader uses
     path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{name}: damaged: .*; copy or save it again$"):
-        load_checkpoint(path)
+    assert refusals(path, load, cuts) == TRIALS
 
 
-def test_a_flipped_bit_in_a_stored_mel_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.pt"
-    save_mel(path, torch.full((4, 30), 2.5))
+@pytest.mark.parametrize(
+    ("name", "save", "load", "advice"),
+    [
+        ("w.pt", save_weights, load_checkpoint, "copy or save it again"),
+        ("w.safetensors", save_weights, load_checkpoint, "copy or save it again"),
+        ("m.pt", save_mel, lambda path: load_mel(path, 4), "delete it and prepare mels again"),
+    ],
+)
+def test_a_flipped_bit_in_a_number_is_refused(tmp_path: Path, name: str, save: Any, load: Load, advice: str) -> None:
+    path, numbers = tmp_path / name, torch.full((4, 30), 2.5)
+    save(path, numbers)
     content = bytearray(path.read_bytes())
-    content[content.index(np.full(120, 2.5, "<f4").tobytes()) + 7] ^= 1
+    content[content.index(numbers.numpy().tobytes()) + 7] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"m\.pt: damaged: .*; delete it and prepare mels again$"):
-        load_mel(path, 4)
+    with pytest.raises(DataError, match=rf"{name}: damaged: .*; {advice}$"):
+        load(path)
 
 
 def test_a_file_written_without_checksums_loads(tmp_path: Path) -> None:
@@ -122,10 +106,8 @@ def test_a_file_written_without_checksums_loads(tmp_path: Path) -> None:
 def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     """torch.load reads one; a part of 10 GB may be 10 MB in the file."""
     torch.save({"state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
-    with zipfile.ZipFile(tmp_path / "c.pt") as archive:
-        parts = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     with zipfile.ZipFile(tmp_path / "d.pt", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in parts.items():
+        for name, content in parts_of(tmp_path / "c.pt").items():
             archive.writestr(name, content)
     assert torch.load(tmp_path / "d.pt")["state_dict"]["w"].shape == (10**6,)
     with pytest.raises(DataError, match=r"d\.pt: compressed, which no file of torch\.save is: .*data\.pkl; "):
@@ -190,8 +172,7 @@ def test_only_dense_tensors_with_all_their_elements(tmp_path: Path, tensor: torc
 def test_a_storage_larger_than_its_part_of_the_file_is_refused(tmp_path: Path) -> None:
     """PyTorch before 2.13 takes the size from the pickle and reads past the end of the part."""
     torch.save({"w": torch.ones(1000)}, tmp_path / "t.pt")
-    with zipfile.ZipFile(tmp_path / "t.pt") as archive:
-        parts = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    parts = parts_of(tmp_path / "t.pt")
     (pickle,) = [name for name in parts if name.endswith("data.pkl")]
     assert parts[pickle].count(b"M\xe8\x03") == 2  # the storage's elements, and the tensor's
     parts[pickle] = parts[pickle].replace(b"M\xe8\x03", b"J\x00\xca\x9a\x3b")  # 1e9

@@ -94,10 +94,8 @@ def test_a_missing_package_names_its_installer(monkeypatch) -> None:
 
 def test_a_long_text_is_not_cut_within_a_number() -> None:
     """Its points and spaces are no ends of sentences and words."""
-    options = {
-        "text_cleaners": ["numbers_de", "basic_cleaners"],
-        "symbols": ["_", " ", *"abcdefghijklmnopqrstuvwxyzäöü.,"],
-    }
+    options = {"text_cleaners": ["numbers_de", "basic_cleaners"]}
+    options["symbols"] = ["_", " ", *"abcdefghijklmnopqrstuvwxyzäöü.,"]
     text = "Er kommt am 3. Mai um 12:30 und am 4. Juli, mit 1.000 Leuten und 5,50 € in bar. Dann geht er 2025. Ja."
     clean, parts = get_cleaner(options["text_cleaners"]), [piece.text for piece in pieces(text, 20, options)]
     assert len(parts) > 4 and " ".join(map(clean, parts)) == clean(text)

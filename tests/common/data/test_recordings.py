@@ -114,10 +114,7 @@ def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path)
     save(tmp_path / "data" / "clips" / "a.wav", tone(0.1, RATE))
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[0].path == tmp_path / "data" / "clips" / "a.wav"
-    assert found.problems == {
-        1: f"no file {tmp_path}/data/clips/b.wav",
-        2: "'x|y|z', expected path|text",
-    }
+    assert found.problems == {1: f"no file {tmp_path}/data/clips/b.wav", 2: "'x|y|z', expected path|text"}
     save(tmp_path / "lists" / "clips" / "b.wav", tone(0.1, RATE))
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[1].path == tmp_path / "lists" / "clips" / "b.wav"
@@ -192,9 +189,8 @@ def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
     assert clip.end / rate == pytest.approx(2 + 0.05, abs=0.012)
     assert recordings.check_clip(source, Treatment(RATE, resample=True, trim_silence=True)) == clip
     assert recordings.convert((source, clip, tmp_path / "b.wav"), Treatment(rate)) is None
-    np.testing.assert_array_equal(
-        soundfile.read(tmp_path / "b.wav")[0], soundfile.read(source)[0][clip.start : clip.end]
-    )
+    whole, cut = (soundfile.read(path)[0] for path in (source, tmp_path / "b.wav"))
+    np.testing.assert_array_equal(cut, whole[clip.start : clip.end])
     # without silent ends there is nothing to cut
     source = save(tmp_path / "c.wav", tone(0.3, rate), rate)
     assert recordings.check_clip(source, Treatment(rate, trim_silence=True)) == Clip(rate, 1, 0, round(0.3 * rate))

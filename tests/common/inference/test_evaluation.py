@@ -3,6 +3,7 @@
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,9 +66,8 @@ def test_attention_is_described_item_by_item_and_may_stop_before_final_points() 
 
 def test_copy_synthesis_has_the_length_and_levels_of_the_recordings() -> None:
     audio = AudioConfig()
-    items = [
-        HeldOutLine("", load_audio(ROOT / f"corpus/clock/clock_{number:04d}.ogg", RATE)) for number in (22, 50, 75)
-    ]
+    paths = [ROOT / f"corpus/clock/clock_00{number}.ogg" for number in (22, 50, 75)]
+    items = [HeldOutLine("", load_audio(path, RATE)) for path in paths]
     renditions, speed = renditions_from_true_mels(items, GriffinLimVocoder(audio, CPU, seed=0), audio, CPU, seed=0)
     assert speed > 0
     for one, item in zip(renditions, items):
@@ -105,11 +105,9 @@ def test_noise_depends_on_the_seed_and_the_place_of_a_line_alone() -> None:
 
 def test_the_speed_counts_the_seconds_of_all_batches_and_of_both_models() -> None:
     class Slow(Noise):
-        def __call__(
-            self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
-        ) -> tuple[Tensor, dict[str, float]]:
+        def __call__(self, mels: Tensor, *words: Any) -> tuple[Tensor, dict[str, float]]:
             time.sleep(1.0 if len(mels) == 8 else 0.0)  # the first batch is full
-            return super().__call__(mels, lengths, draws)
+            return super().__call__(mels, *words)
 
     items = [HeldOutLine("ab", torch.linspace(-0.5, 0.5, 4096))] * 9
     config = AudioConfig()
@@ -136,9 +134,7 @@ def test_lines_without_evaluators_keep_their_values_and_audio_that_is_not_finite
     assert [line.values for line in system.lines] == [{"focus": 0.5, "duration_ratio": 0.5}, {}]
     assert [line.text for line in system.lines] == ["One.", "Two."] and system.real_time_factor == 2.0
     rendition = Rendition(torch.full((RATE,), math.nan), {}, {})
-    (line,) = evaluate_system(
-        "ours", [HeldOutLine("One.", torch.zeros(RATE))], [rendition], 1.0, Evaluators([]), RATE
-    ).lines
+    (line,) = evaluate_system("ours", items[:1], [rendition], 1.0, Evaluators([]), RATE).lines
     assert len(line.sound) == 0 and line.values["duration_ratio"] == 0
 
 
@@ -166,6 +162,5 @@ def test_a_system_without_output_is_wrong_in_every_word() -> None:
     nothing = Rendition(torch.zeros(0), {}, {})
     clip = HeldOutLine("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
     (line,) = evaluate_system("ours", [clip], [nothing], math.nan, Evaluators(), RATE).lines
-    assert (
-        line.transcript == "" and line.counts["wer"].rate == 1 and line.values["mos"] < 2.5 and line.values["mcd"] > 5
-    )
+    assert line.transcript == "" and line.counts["wer"].rate == 1
+    assert line.values["mos"] < 2.5 and line.values["mcd"] > 5

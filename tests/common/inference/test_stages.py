@@ -123,11 +123,9 @@ class FirstMels:
 
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> tuple[Tensor, dict[str, float]]:
         assert draws is not None and len(draws.generators) == len(mels)
-        seconds = float(len(mels))
-        return mels[:, 0].repeat_interleave(4, dim=1), {
-            "vocoder_items_per_sec": lengths.sum().item() / seconds,
-            "vocoder_latency": seconds,
-        }
+        rate = lengths.sum().item() / len(mels)
+        numbers = {"vocoder_items_per_sec": rate, "vocoder_latency": float(len(mels))}
+        return mels[:, 0].repeat_interleave(4, dim=1), numbers
 
     def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
         yield mels[0, 0, : int(lengths[0])].repeat_interleave(4)
@@ -163,12 +161,9 @@ def synthesise_pieces(texts: list[str], limit: int, size: int = 0) -> tuple[list
 
 def test_pieces_are_joined_with_their_pauses() -> None:
     (long, short), _, _ = synthesise_pieces(["ab-c-de", "b"], 3)
-    frames = {letter: [ord(letter) - ord("a") + 1.0] * 8 for letter in "abcde"}  # 2 frames of 4 samples
-    pause = [0.0] * 4  # half a second of 8 Hz
-    assert long.audio.tolist() == [
-        *frames["a"], *frames["b"], *pause, *frames["c"], *pause, *frames["d"], *frames["e"]
-    ]  # fmt: skip
-    assert short.audio.tolist() == frames["b"]
+    pause = [0.0] * 4  # half a second of 8 Hz, between letters of 2 frames of 4 samples
+    assert long.audio.tolist() == [*[1.0] * 8, *[2.0] * 8, *pause, *[3.0] * 8, *pause, *[4.0] * 8, *[5.0] * 8]
+    assert short.audio.tolist() == [2.0] * 8
     assert (long.pieces, short.pieces) == (3, 1)
     assert (long.finished, short.finished) == (True, True)
     nan = float("nan")
@@ -192,9 +187,8 @@ def test_pieces_are_batched_by_their_lengths() -> None:
     assert model.sizes == [[4] * 8 + [2] * 8, [2, 2, 1]]
     assert [speech.pieces for speech in speeches] == [10, 1, 8]
     assert [len(speech.audio) for speech in speeches] == [10 * 16 + 9 * 4, 8, 8 * 32 + 7 * 4]
-    assert set(numbers) == {
-        "reader_items_per_sec", "reader_latency", "vocoder_items_per_sec", "vocoder_latency", "attention_focus",
-    }  # fmt: skip
+    measures = ("items_per_sec", "latency")
+    assert set(numbers) == {f"{of}_{name}" for of in ("reader", "vocoder") for name in measures} | {"attention_focus"}
     assert numbers["vocoder_latency"] == 19.0  # a second for each piece
     frames = 2 * (8 * 4 + 10 * 2 + 1)
     assert numbers["vocoder_items_per_sec"] * 19 == pytest.approx(frames)

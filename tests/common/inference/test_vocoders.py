@@ -10,21 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.audio.audio_processing import griffin_lim
+from common.audio.audio_processing import griffin_lim, predict_peak
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows
 from common.draws import Draws
 from common.errors import UsageError
 from common.fast import FastWay, Request
 from common.inference.stages import Line, Pipeline, cut_line, mels_from_texts, prepare_model, stream, synthesise
-from common.inference.vocoders import (
-    GriffinLimVocoder,
-    LoadedModel,
-    NeuralVocoder,
-    clips_of_one_length,
-    limit,
-    predict_peak,
-)
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, clips_of_one_length, limit
 from common.spec import VocoderInference
 from models import REGISTRY
 from tests.common.inference.test_stages import CPU, SILENCE, Batches, FirstMels, Outputs, acoustic, exhaust, pipeline
@@ -171,18 +164,15 @@ def test_griffin_lim_inverts_mels_alone_and_in_a_batch() -> None:
     for tone, sound, frames in zip(tones, sounds, lengths.tolist(), strict=True):
         assert len(sound) >= frames * 256
         mine = sound[: len(tone) - 256].numpy()
-        output_mel = librosa.feature.melspectrogram(
-            y=mine, sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
-        )
-        input_mel = librosa.feature.melspectrogram(
-            y=tone.numpy(), sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
+        output_mel, input_mel = (
+            librosa.feature.melspectrogram(y=y, sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0)
+            for y in (mine, tone.numpy())
         )
         middle = slice(4, frames - 6)
         assert np.array_equal(output_mel[:, middle].mean(1).argmax(), input_mel[:, middle].mean(1).argmax())
         assert output_mel[:, middle].sum() == pytest.approx(input_mel[:, middle].sum(), rel=0.1)
-        alone, _ = vocode(
-            batch[:1, :, :frames] if frames == lengths[0] else batch[1:, :, :frames], torch.tensor([frames])
-        )
+        own = batch[:1] if frames == lengths[0] else batch[1:]
+        alone, _ = vocode(own[:, :, :frames], torch.tensor([frames]))
         assert torch.allclose(alone[0], sound[: alone.shape[1]], atol=1e-6)
     assert sounds.abs().max() <= 1.0
 

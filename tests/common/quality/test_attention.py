@@ -31,11 +31,7 @@ CASES = {
     "a loop of four, which is not far": (each(0, 10) + each(5, 20), 20, Reading(1, 1 - 1 / 74, 1, 0, 0)),
     "three loops": (each(0, 10) * 3 + each(0, 20), 20, Reading(1, 1 - 3 / 149, 1, 0, 3)),
     "ahead, then back to what was left": (each(0, 5) + each(12, 20) + each(5, 12), 20, Reading(1, 1 - 1 / 59, 1, 1, 0)),
-    "ahead, then back to what was read": (
-        each(0, 10) + each(16, 20) + each(3, 20),
-        20,
-        Reading(1, 1 - 1 / 92, 1, 1, 1),
-    ),
+    "ahead, then back to what is read": (each(0, 10) + each(16, 20) + each(3, 20), 20, Reading(1, 1 - 1 / 92, 1, 1, 1)),
     "faster than a symbol a step, and again": ([*range(0, 20, 2), *range(1, 20, 2)], 20, Reading(1, 18 / 19, 1, 0, 1)),
     "stuck": ([4] * 30, 20, Reading(1, 1, 0.05, 0, 0)),
     "a glance of one step": ([*each(0, 5), 19, *each(5, 20)], 20, Reading(1, 1 - 1 / 60, 1, 0, 0)),
@@ -93,21 +89,12 @@ def counting() -> None:
         ("Six o'clock", "six o\u2019clock"),
         ("Dr. Evans moved here in 1995.", "Doctor Evans moved here in nineteen ninety-five."),
         ("In 2003, 1907, 1900 and 2015", "in two thousand three nineteen oh seven nineteen hundred and twenty fifteen"),
-        (
-            "It cost $48.50, not $1 or $0.55!",
-            "it cost forty-eight dollars, fifty cents not one dollar or fifty five cents",
-        ),
+        ("$48.50, not $1 or $0.55!", "forty-eight dollars, fifty cents not one dollar or fifty five cents"),
         ("$5 million or $1.5 billion", "five million dollars or one point five billion dollars"),
-        (
-            "$5-million, $5M and $1 million dollars",
-            "five million dollars, five million dollars and one million dollars",
-        ),
+        ("$5-million, $5M, $1 million dollars", "five million dollars, five million dollars, one million dollars"),
         ("$.5 million, $1900 million", "zero point five million dollars, one thousand nine hundred million dollars"),
         ("the 21st, the 3rd and the 80th", "the twenty-first, the third and the eightieth"),
-        (
-            "350 or 2,000 or 118 or 3.5",
-            "three hundred fifty or two thousand or one hundred eighteen or three point five",
-        ),
+        ("350, 2,000, 118, 3.5", "three hundred fifty, two thousand, one hundred eighteen, three point five"),
         ("Mr Baker", "mister baker"),
     ],
 )

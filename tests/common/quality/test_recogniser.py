@@ -63,13 +63,10 @@ def test_weights_that_are_not_there(recogniser: Recogniser, tmp_path: Path) -> N
         Recogniser("base", tmp_path)
 
 
-def test_what_is_short_enough_is_one_piece() -> None:
-    for seconds in (0, 3, 25):
-        (piece,) = pieces(NOISE[: seconds * RATE])
-        assert len(piece) == seconds * RATE
-
-
-def test_long_audio_is_cut_in_its_pauses() -> None:
+def test_long_audio_is_cut_in_its_pauses_or_else_anywhere() -> None:
+    assert [len(part) for part in pieces(NOISE[: 25 * RATE])] == [25 * RATE]
+    parts = pieces(np.zeros(100 * RATE, np.float32))
+    assert sum(map(len, parts)) == 100 * RATE and max(map(len, parts)) <= LONGEST * RATE
     audio = NOISE.copy()
     pauses = [(19.0, 19.4), (38.1, 38.5), (57.0, 57.4)]
     for start, end in pauses:
@@ -79,9 +76,3 @@ def test_long_audio_is_cut_in_its_pauses() -> None:
     cuts = np.cumsum([len(part) for part in parts])[:-1] / RATE
     assert len(cuts) == 3
     assert all(start < cut < end for cut, (start, end) in zip(cuts, pauses, strict=True))
-
-
-def test_audio_without_a_pause_is_cut_all_the_same() -> None:
-    parts = pieces(np.zeros(100 * RATE, np.float32))
-    assert sum(map(len, parts)) == 100 * RATE
-    assert all(len(part) <= LONGEST * RATE for part in parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -18,10 +17,11 @@ from common.errors import DataError, UsageError
 from common.run import distributed
 from common.run.distributed import Dist
 from common.training.sharding import accumulate_only
+from tests.recipe import free_port
 
 pytestmark = pytest.mark.slow
 
-ONE = Dist(0, 0, 1, torch.device("cpu"))
+ONE, ADDRESS = Dist(0, 0, 1, torch.device("cpu")), {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
 
 
 def test_one_process_is_left_alone(monkeypatch) -> None:
@@ -68,13 +68,7 @@ def held_back_gradient(x: torch.Tensor, dist: Dist) -> torch.Tensor:
 
 def one_of_two(rank: int, port: int, folder: str) -> None:
     """Gather values of two processes in each of them; LOCAL_RANK places them on two machines."""
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-    }
+    os.environ |= ADDRESS | {"RANK": str(rank), "LOCAL_RANK": "0", "MASTER_PORT": str(port)}
     with distributed.session(cpu=True) as dist:
         torch.manual_seed(rank)
         model = distributed.wrap(nn.Linear(2, 1, bias=False), dist)
@@ -100,24 +94,14 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(one_of_two, args=(port, str(folder)), nprocs=2)
+    torch.multiprocessing.spawn(one_of_two, args=(free_port(), str(folder)), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
 def one_of_a_restart(rank: int, port: int, restart: int, delay: float) -> None:
     """Meets the other process in a store that has outlived earlier ones, as torchrun's does."""
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": str(restart),
-    }
+    os.environ |= ADDRESS | {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
+    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(restart)}
     time.sleep(delay * rank)  # rank 0 looks before rank 1 has written
     with distributed.session(True) as dist:
         assert distributed.all_sum(torch.tensor(1.0 + rank), dist) == 3

@@ -43,10 +43,8 @@ class Folder:
 
 def describe_records(path: Path) -> list[str]:
     data = [record["data"] for record in read_log(path) if "data" in record]
-    values = [
-        str(item.get("run") or item.get("glob_iter/iters_per_epoch")) for item in data if "model_name" not in item
-    ]
-    return [value.removesuffix("/9") for value in values]
+    own = [item for item in data if "model_name" not in item]
+    return [str(item.get("run") or item.get("glob_iter/iters_per_epoch")).removesuffix("/9") for item in own]
 
 
 @pytest.fixture
@@ -113,9 +111,7 @@ def test_a_resume_passes_over_a_run_that_ended_before_its_first_checkpoint(folde
     assert folder.curves() == {"A": ["long again from 5"], "A_1": ["long from 0"], "A_2": ["killed from 0"]}
 
 
-def test_a_step_that_no_log_holds_continues_the_newest_and_a_deleted_log_begins_anew(
-    folder: Folder,
-) -> None:
+def test_a_step_that_no_log_holds_continues_the_newest_and_a_deleted_log_begins_anew(folder: Folder) -> None:
     folder.run("A", "a")
     folder.run("A", "a again", 70, 71)
     assert folder.runs() == {"nvlog.json": ["a", "0", "1", "a again", "70"]}

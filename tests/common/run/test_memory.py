@@ -1,8 +1,7 @@
-"""Peaks against closed forms and the kernel's count, batches that fit against a search of all, and memory that runs out."""
+"""Peaks against closed forms, batches that fit against a search of all, and memory that runs out."""
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from common.run.memory import (
     split_batch,
     state_bytes,
 )
-from tests.recipe import ROOT
+from tests.recipe import ROOT, call
 
 pytestmark = pytest.mark.slow
 
@@ -109,48 +108,6 @@ def test_memory_from_before_is_not_counted() -> None:
 
     assert measure_peak(CPU, free_and_take) == 2 * MIB
     assert measure_peak(CPU, blocks.clear) == 0
-
-
-STEP = """
-import sys
-from pathlib import Path
-import torch
-from torch import nn
-from common.run.memory import measure_peak
-
-torch.manual_seed(0)
-layers = [layer for _ in range(6) for layer in (nn.Conv1d(64, 64, 3, padding=1), nn.Tanh())]
-model = nn.Sequential(*layers)
-
-def highest_resident():  # of this program alone: getrusage would begin at its parent's
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return 1024 * int(line.split()[1])
-
-def step(clips):
-    model(torch.randn(clips, 64, 8000)).square().mean().backward()
-    model.zero_grad()
-
-step(1)
-if sys.argv[1] == "tensors":
-    print(measure_peak(torch.device("cpu"), lambda: step(20)))
-else:
-    before = highest_resident()
-    step(20)
-    print(highest_resident() - before)
-"""
-
-
-def test_peak_is_what_a_process_takes_from_the_system() -> None:
-    """A step of 450 MB, beside the kernel's count of a process that runs the same step and nothing else."""
-    words, environment = [sys.executable, "-c", STEP], os.environ | {"OMP_NUM_THREADS": "1"}
-    tensors, process = (
-        subprocess.run([*words, way], cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
-        for way in ("tensors", "process")
-    )
-    assert tensors.stderr == ""  # the profiler would write its start and stop
-    tensors, process = int(tensors.stdout), int(process.stdout)
-    assert tensors > 7 * 20 * 64 * 8000 * 4  # backward needs the input and every tanh
-    assert process == pytest.approx(tensors, rel=0.1)
 
 
 def test_memory_of_a_gpus_libraries_is_not_the_works(monkeypatch) -> None:
@@ -320,7 +277,7 @@ def test_advice(call, text: str) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"), "no room for 2.50 GiB more; "),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0"), "no room for 2.50 GiB more; "),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1500000000 bytes."),
          "no room for 1.50 GB more; "),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ""),
@@ -345,31 +302,20 @@ def test_other_errors_pass_unchanged(error: Exception) -> None:
 
 PROGRAM = """
 import resource
-import numpy, torch
+import torch
 from common.run.memory import advice, explain_out_of_memory
 from common.errors import exit_on_user_error
 
 limit = 16 << 30
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 with exit_on_user_error(), explain_out_of_memory(lambda: advice(8, 1, 4, "add --amp")):
-    WORK
+    torch.ones(1, requires_grad=True).expand(5 * 10**9).exp().sum().backward()
 print("there was room")
 """
 
 
-@pytest.mark.parametrize(
-    ("work", "size"),
-    [
-        ("torch.ones(1, requires_grad=True).expand(5 * 10**9).exp().sum().backward()", "20.00 GB"),
-        ("numpy.empty(1 << 37, dtype=numpy.uint8)", "128. GiB"),
-    ],
-)
-def test_a_real_end_of_the_cpus_memory(work: str, size: str) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-c", PROGRAM.replace("WORK", work)]
-    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert result.stderr == (
-        f"error: out of memory: no room for {size} more; lower --batch-size from 8 to 4 and set "
+def test_a_real_end_of_the_cpus_memory() -> None:
+    assert call(sys.executable, "-c", PROGRAM) == (
+        1, "", "error: out of memory: no room for 20.00 GB more; lower --batch-size from 8 to 4 and set "
         "--grad-accumulation-steps 2, which keeps the global batch (8 clips a process); or add --amp\n"
-    )
-    assert (result.returncode, result.stdout) == (1, "")
+    )  # fmt: skip

@@ -126,11 +126,8 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
 def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"checkpoint_WaveGlow_{name}"
     path.write_bytes(b"days of work")
-    for words in (
-        [],
-        ["--warm-start", train_tiny_model("WaveGlow")],
-        ["--checkpoint-path", train_tiny_model("WaveGlow")],
-    ):
+    start = train_tiny_model("WaveGlow")
+    for words in ([], ["--warm-start", start], ["--checkpoint-path", start]):
         result = run("train.py", *flags("WaveGlow", tmp_path), *words, "--epochs", 1)
         assert (result.code, path.read_bytes()) == (2, b"days of work")
         assert result.err == (

@@ -87,13 +87,7 @@ class Notes(Log):
         self.said.append(sentence)
 
 
-def make_state(
-    model: nn.Module | None = None,
-    criterion: nn.Module | None = None,
-    dist: Dist = CPU,
-    pace: Pace = PACE,
-    **options: object,
-) -> TrainState:
+def make_state(model=None, criterion=None, dist: Dist = CPU, pace: Pace = PACE, **options: object) -> TrainState:
     """The state of a linear model, or of another one, with options by their names."""
     if model is None:
         model = nn.Linear(2, 1)

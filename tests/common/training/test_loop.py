@@ -29,9 +29,8 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     assert [step for step, _ in notes.records] == [(3, 0), (3, 1), (3, 2), (3,)]
     assert [data["glob_iter/iters_per_epoch"] for _, data in iterations] == ["9/3", "10/3", "11/3"]
     for _, data in iterations:
-        assert (
-            data["train_items_per_sec"] == data["train_iter_items/sec"] == pytest.approx(20 / data["train_iter_time"])
-        )
+        rate = pytest.approx(20 / data["train_iter_time"])
+        assert data["train_items_per_sec"] == data["train_iter_items/sec"] == rate
     assert means == last[1]
     rates = {"train_items_per_sec", "train_epoch_items/sec"}
     assert set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share"} | rates

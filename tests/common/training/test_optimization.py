@@ -77,9 +77,8 @@ def test_a_cosine_from_the_rate_to_nothing() -> None:
 
 def test_warm_up_before_annealing_and_no_schedule() -> None:
     config = OptimizationConfig(learning_rate=1e-3, anneal_steps=[2], anneal_factor=0.1, warmup_steps=4)
-    assert [rate_at(config, PACE, step // 10, step) for step in (0, 3, 4, 19, 20)] == pytest.approx(
-        [2.5e-4, 1e-3, 1e-3, 1e-3, 1e-4]
-    )
+    rates = [rate_at(config, PACE, step // 10, step) for step in (0, 3, 4, 19, 20)]
+    assert rates == pytest.approx([2.5e-4, 1e-3, 1e-3, 1e-3, 1e-4])
     constant = OptimizationConfig(learning_rate=1e-3, anneal_steps=[2], lr_schedule="constant")
     assert {rate_at(constant, PACE, epoch, 10 * epoch) for epoch in range(9)} == {1e-3}
 
@@ -162,11 +161,7 @@ def test_averages_find_their_weights_in_other_groups() -> None:
 @pytest.mark.parametrize(
     ("key", "values", "message"),
     [
-        (
-            "param_names",
-            ["0.bias", "0.wieght"],
-            "param_names: 1 of them name no weight of the model, '0.wieght' for one",
-        ),
+        ("param_names", ["0.bias", "0.wieght"], "1 of them name no weight of the model, '0.wieght' for one"),
         ("param_names", ["module.0.weight", "module.0.bias"], "param_names: 2 of them name no weight"),
         ("params", [7, 8], "state: averages of 2 weights, whose numbers are not in params"),
     ],
@@ -184,15 +179,11 @@ def test_averages_of_no_weight_are_refused(key: str, values: list[Any], message:
 def test_apex_counts_steps_by_group() -> None:
     net, optimizer = train(OptimizationConfig())
     saved = optimizer.state_dict()
-    published = {
-        "param_groups": [
-            {key: value for key, value in group.items() if key != "param_names"} | {"step": 11}
-            for group in saved["param_groups"]
-        ],
-        "state": {
-            number: {key: state[key] for key in ("exp_avg", "exp_avg_sq")} for number, state in saved["state"].items()
-        },
-    }
+    (group,) = saved["param_groups"]
+    del group["param_names"]
+    for state in saved["state"].values():
+        del state["step"]
+    published = saved | {"param_groups": [group | {"step": 11}]}
     fresh = make_optimizer(net, OptimizationConfig())
     assert restore_averages(fresh, published, [name for name, _ in net.named_parameters()]) == 0
     assert {float(state["step"]) for state in fresh.state.values()} == {11.0}
@@ -213,9 +204,7 @@ def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     assert average.module.weight.item() == pytest.approx(wanted)
 
 
-def test_the_average_has_the_models_statistics_and_lstms_in_one_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_average_has_the_models_statistics_and_lstms_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy's are apart, which cuDNN gathers in every call, with a warning."""
     flattened: list[nn.Module] = []
     model = nn.Sequential(nn.LSTM(2, 3))

@@ -8,16 +8,9 @@ import pytest
 from torch import Tensor
 
 from common.errors import DataError
+from common.training import rate_test
 from common.training.optimization import Pace
-from common.training.rate_test import (
-    SAFETY,
-    find_rate,
-    first_steps,
-    growing_rates,
-    has_exploded,
-    level_losses,
-    range_test,
-)
+from common.training.rate_test import SAFETY
 from common.training.sampler import sampler_of
 from tests.common.training.points import Errors, loader, make_state
 from tests.recipe import flags, run, succeed
@@ -38,9 +31,9 @@ class Quadratic:
 
 @pytest.mark.parametrize("curvature", [0.5, 10.0, 3000.0])
 def test_the_lowest_loss_of_a_quadratic_is_at_the_stable_limit(curvature: float) -> None:
-    rates = growing_rates(1e-6, 1e3, 200)
+    rates = rate_test.growing_rates(1e-6, 1e3, 200)
     problem = Quadratic(curvature)
-    result = range_test(problem, rates, smoothing=0.0)
+    result = rate_test.range_test(problem, rates, smoothing=0.0)
     spacing = rates[1] / rates[0]
     assert 2 / curvature / spacing <= result.limit <= 2 / curvature
     assert result.suggestion == pytest.approx(result.limit / SAFETY)
@@ -49,30 +42,30 @@ def test_the_lowest_loss_of_a_quadratic_is_at_the_stable_limit(curvature: float)
 
 def test_the_losses_of_a_test_do_not_depend_on_their_batches() -> None:
     """The losses of four batches differ by constants, which are large beside what steps change."""
-    rates = growing_rates(1e-3, 1.0, 60)
+    rates = rate_test.growing_rates(1e-3, 1.0, 60)
     alone, levelled = Quadratic(1.0), Quadratic(1.0)
     levels = [0.0, 1000.0, -500.0, 7.0]
-    step = level_losses(lambda level, rate: level + levelled(rate), levels)
+    step = rate_test.level_losses(lambda level, rate: level + levelled(rate), levels)
     assert levelled.x == 1  # the steps at a rate of 0 change nothing
     mean = sum(levels) / 4  # of the first losses, each of which is 1/2 above its level
     assert [step(rate) - mean for rate in rates] == pytest.approx([alone(rate) for rate in rates], abs=1e-9)
 
 
 def test_rates_grow_by_one_factor_and_the_limit_has_the_lowest_smoothed_loss() -> None:
-    assert growing_rates(1e-4, 1.0, 5) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1.0])
+    assert rate_test.growing_rates(1e-4, 1.0, 5) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1.0])
     losses = iter([4.0, 2.0, 6.0])
-    result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
+    result = rate_test.range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
     assert [point.rate for point in result.points] == [0.1, 0.2]
     # weights 1/4, 1/2 and then 1/8, 1/4, 1/2, over their sums
     assert [point.smoothed for point in result.points] == pytest.approx([(1 + 1) / 0.75, (0.5 + 0.5 + 3) / 0.875])
     losses = iter([9.0, 1.0, 2.0])
-    result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
+    result = rate_test.range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
     # (9/8 + 1/4 + 2/2) / (7/8) after it, (9/4 + 1/2) / (3/4) after 0.1, whose own loss is lower
     assert result.limit == 0.2
     losses = iter([3.0, 2.0, math.inf])
-    assert range_test(lambda rate: next(losses), [1, 2, 3, 4], smoothing=0.0).limit == 1
+    assert rate_test.range_test(lambda rate: next(losses), [1, 2, 3, 4], smoothing=0.0).limit == 1
     with pytest.raises(DataError, match="no learning rate can be tested"):
-        range_test(lambda rate: math.nan, [1, 2])
+        rate_test.range_test(lambda rate: math.nan, [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -80,18 +73,17 @@ def test_rates_grow_by_one_factor_and_the_limit_has_the_lowest_smoothed_loss() -
     [([1.0], False), ([10, 5, 20], False), ([10, 5, 26], True), ([10, 10.5], False), ([-4, -6, 3], True)],
 )
 def test_an_explosion_is_a_rise_of_four_times_the_fall(losses: list[float], expected: bool) -> None:
-    assert has_exploded(losses) is expected
+    assert rate_test.has_exploded(losses) is expected
 
 
 def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_turns(tmp_path: Path) -> None:
-    state = make_state(
-        pace=Pace(1, 6, 3), warmup_steps=50, lr_scaling="linear", lr_schedule="cosine", epochs=1, output=tmp_path
-    )
+    schedule = {"warmup_steps": 50, "lr_scaling": "linear", "lr_schedule": "cosine", "epochs": 1}
+    state = make_state(pace=Pace(1, 6, 3), output=tmp_path, **schedule)
     rates: list[float] = []
     state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    find_rate(state, loader(6, 2))
+    rate_test.find_rate(state, loader(6, 2))
     assert len(rates) > 10 and rates[:3] == [0, 0, 0]
-    assert rates[3:] == pytest.approx(growing_rates()[: len(rates) - 3])
+    assert rates[3:] == pytest.approx(rate_test.growing_rates()[: len(rates) - 3])
 
 
 def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: Path) -> None:
@@ -105,7 +97,7 @@ def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: P
             return {"square": outputs.square().mean() * (math.inf if self.calls > 8 else 1.0)}
 
     state = make_state(criterion=Overflow(), pace=Pace(1, 6, 3), output=tmp_path)
-    assert "after 4 steps" in find_rate(state, loader(6, 2))
+    assert "after 4 steps" in rate_test.find_rate(state, loader(6, 2))
 
 
 def test_the_first_steps_are_those_of_an_epoch() -> None:
@@ -114,7 +106,7 @@ def test_the_first_steps_are_those_of_an_epoch() -> None:
     sampler.start_at(0)
     expected = [tuple(f"clip {key.item}" for key in keys) for keys in sampler]
     for count in (2, 3, 8):
-        assert [batch.names for (batch,) in first_steps(data, count)] == expected[:count]
+        assert [batch.names for (batch,) in rate_test.first_steps(data, count)] == expected[:count]
 
 
 @pytest.mark.slow

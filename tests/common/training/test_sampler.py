@@ -48,13 +48,9 @@ def test_training_leaves_out_what_fills_no_batch_and_not_always_the_same(bucket_
 @pytest.mark.parametrize(
     ("clips", "batch", "world", "accumulation"), [(3, 8, 1, 1), (5, 2, 1, 3), (5, 4, 2, 2), (2, 1, 1, 4)]
 )
-def test_fewer_clips_than_a_step_are_one_step_with_all_of_them(
-    clips: int, batch: int, world: int, accumulation: int
-) -> None:
-    samplers = [
-        EpochBatches([1] * clips, batch, rank=rank, world_size=world, accumulation=accumulation)
-        for rank in range(world)
-    ]
+def test_few_clips_are_one_step_with_all_of_them(clips: int, batch: int, world: int, accumulation: int) -> None:
+    words = {"world_size": world, "accumulation": accumulation}
+    samplers = [EpochBatches([1] * clips, batch, rank=rank, **words) for rank in range(world)]
     shares = [batches(sampler) for sampler in samplers]
     assert sorted(item for share in shares for item in flat(share)) == list(range(clips))
     assert {len(share) for share in shares} == {samplers[0].accumulation}

@@ -3,52 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
-import train
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
 from common.options import from_options
 from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
-from common.training.optimization import Pace
 from common.training.options import TrainOptions
 from common.training.state import Best, EpochTotals, TrainState
 from models import REGISTRY
 from tests.common.training.points import change
-from tests.recipe import flags, run, train_tiny_model
+from tests.recipe import flags, fresh_state, run, train_tiny_model
 
 pytestmark = pytest.mark.slow
 safetensors = pytest.importorskip("safetensors.torch")
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
-PUBLISHED_KEYS = {
-    "epoch",
-    "config",
-    "state_dict",
-    "optimizer",
-    "scaler",
-    "random_rng_states_all",
-    "cuda_rng_state_all",
-}
+PUBLISHED_KEYS = {"epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"}
 PATH = Path("old.pt")
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Callable[..., TrainState]:
-    """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
-
-    def make(model: str = "WaveGlow", *words: str) -> TrainState:
-        options, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
-        return train.make_state(spec, options, CPU, Pace(2, 2, 4))[0]
-
-    return make
 
 
 @pytest.fixture
@@ -67,9 +45,8 @@ def test_what_is_in_a_checkpoint(model: str) -> None:
     assert checkpoint["cuda_rng_state_all"] == []  # a list with a GPU, too
     assert (checkpoint["data"]["n_mel_channels"], checkpoint["data"]["sampling_rate"]) == (10, 22050)
     published = {"WN_config", *["n_mel_channels", "n_flows", "n_group", "n_early_every", "n_early_size"]}
-    assert checkpoint["config"]["n_mel_channels"] == 10 and (
-        model != "WaveGlow" or set(checkpoint["config"]) == published
-    )
+    assert checkpoint["config"]["n_mel_channels"] == 10
+    assert model != "WaveGlow" or set(checkpoint["config"]) == published
     assert ("text_cleaners" in checkpoint["data"]) == (model == "Tacotron2")
     assert path.is_symlink()
     assert path.resolve().name == f"checkpoint_{model}_1.pt"
@@ -80,27 +57,16 @@ def test_what_is_in_a_checkpoint(model: str) -> None:
     assert all(entries[key] == checkpoint[key] for key in ("epoch", "iteration", "seed", "config", "data"))
 
 
-def test_one_made_in_mid_epoch_goes_on_inside_it(fresh, checkpoint: dict) -> None:
-    totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
-    state = fresh()
-    said = snapshot.restore(state, checkpoint | {"epoch_complete": False, "epoch_totals": totals}, PATH)
-    assert said == "old.pt: resuming in epoch 1 after 3 iterations"
-    assert (state.progress.epoch, state.progress.totals.clips, state.progress.totals.loss) == (1, 6, 1.5)
-
-
-def test_a_model_of_other_sizes_is_told_which(fresh, checkpoint: dict) -> None:
+def test_a_model_of_other_sizes_is_told_which(tmp_path: Path, checkpoint: dict) -> None:
     with pytest.raises(DataError) as error:
-        snapshot.restore(fresh("WaveGlow", "--flows", "5"), checkpoint, PATH)
+        snapshot.restore(fresh_state("WaveGlow", tmp_path, "--flows", "5"), checkpoint, PATH)
     assert "old.pt: not this model's weights" in str(error.value)
     assert "settings that differ: n_flows: 4 in the file, 5 now" in str(error.value)
 
 
 @pytest.mark.parametrize("fault", ["fewer groups", "other shapes", "a list"])
-def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> None:
-    optimizer = {
-        "state": dict(checkpoint["optimizer"]["state"]),
-        "param_groups": checkpoint["optimizer"]["param_groups"],
-    }
+def test_an_optimizer_of_another_model(tmp_path: Path, checkpoint: dict, fault: str) -> None:
+    optimizer = checkpoint["optimizer"] | {"state": dict(checkpoint["optimizer"]["state"])}
     if fault == "fewer groups":
         optimizer["param_groups"] = []
     elif fault == "other shapes":
@@ -108,7 +74,7 @@ def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> N
     else:
         optimizer = [optimizer]  # type: ignore[assignment]
     with pytest.raises(DataError, match=r"old\.pt: its optimizer does not belong to this model"):
-        snapshot.restore(fresh(), checkpoint | {"optimizer": optimizer}, PATH)
+        snapshot.restore(fresh_state("WaveGlow", tmp_path), checkpoint | {"optimizer": optimizer}, PATH)
 
 
 def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path | None = None) -> Path | None:
@@ -139,9 +105,8 @@ def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
     tmp_path: Path, capsys, fault: str, linked: bool
 ) -> None:
     content = train_tiny_model("WaveGlow").read_bytes()
-    place = content.index(
-        load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]["upsample.bias"].numpy().tobytes()
-    )
+    bias = load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]["upsample.bias"]
+    place = content.index(bias.numpy().tobytes())
     broken = {
         "empty": b"",
         "cut short": content[: len(content) // 2],
@@ -197,13 +162,13 @@ def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
     assert len(drawn) > 4
 
 
-def test_a_published_optimizer_state_takes_this_runs_settings(fresh, checkpoint: dict) -> None:
+def test_a_published_optimizer_state_takes_this_runs_settings(tmp_path: Path, checkpoint: dict) -> None:
     """Older PyTorch knew no `fused`, counted steps in plain ints, and kept the weight decay of its own run."""
     published = checkpoint["optimizer"]
     known = ("lr", "betas", "eps", "weight_decay", "amsgrad", "params")
     groups = [{name: group[name] for name in known} | {"weight_decay": 0.5} for group in published["param_groups"]]
     states = {number: state | {"step": 4} for number, state in published["state"].items()}
-    state = fresh("WaveGlow", "--weight-decay", "0.25", "-lr", "0.5")
+    state = fresh_state("WaveGlow", tmp_path, "--weight-decay", "0.25", "-lr", "0.5")
     snapshot.restore(state, checkpoint | {"optimizer": {"param_groups": groups, "state": states}}, PATH)
     assert [(group["weight_decay"], group["lr"]) for group in state.optimizer.param_groups] == [(0.25, 0.5)]
     assert all(group["fused"] for group in state.optimizer.param_groups)
@@ -215,10 +180,9 @@ def test_a_published_optimizer_state_takes_this_runs_settings(fresh, checkpoint:
     assert all(not torch.equal(old, new) for old, new in zip(before, state.model.parameters()))
 
 
-def test_random_states_of_another_size_are_passed_over(fresh, checkpoint: dict) -> None:
-    said = snapshot.restore(
-        fresh(), checkpoint | {"random_rng_states_all": torch.zeros(1, 10, dtype=torch.uint8)}, PATH
-    )
+def test_random_states_of_another_size_are_passed_over(tmp_path: Path, checkpoint: dict) -> None:
+    state, wrong = fresh_state("WaveGlow", tmp_path), torch.zeros(1, 10, dtype=torch.uint8)
+    said = snapshot.restore(state, checkpoint | {"random_rng_states_all": wrong}, PATH)
     assert said.startswith("old.pt: resuming at epoch 2 (random numbers start anew: ")
 
 
@@ -230,9 +194,8 @@ def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
     words[words.index("--epochs") + 1] = 2
     result = run("train.py", *words, "--resume-from-last", "-lr", "1e38")
     assert result.code == 1
-    assert result.err.startswith(
-        "error: training stopped: the validation loss is nan after epoch 1, the last one, and its"
-    )
+    said = "error: training stopped: the validation loss is nan after epoch 1, the last one, and its"
+    assert result.err.startswith(said)
     assert sorted(path.name for path in tmp_path.glob("checkpoint_*")) == before
     assert run("train.py", *words, "--resume-from-last").code == 0
     state = make(tmp_path / "broken")
@@ -245,8 +208,7 @@ def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
 
 
 def make(folder: Path, *words: str) -> TrainState:
-    options, spec = parse_training_arguments([*flags("WaveGlow", folder), "--ema-decay", "0.9", *words], REGISTRY, "")
-    state, _ = train.make_state(spec, options, CPU, Pace(2, 2, 4))
+    state = fresh_state("WaveGlow", folder, "--ema-decay", 0.9, *words)
     state.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     return state
 
@@ -351,10 +313,7 @@ def test_only_the_main_process_writes(tmp_path: Path) -> None:
 def test_each_process_goes_on_with_its_own_random_numbers(tmp_path: Path) -> None:
     state = make(tmp_path)
     checkpoint = load_checkpoint(snapshot.save(state))
-    states = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        states.append(torch.get_rng_state())
+    states = [torch.Generator().manual_seed(seed).get_state() for seed in (1, 2)]
     for rank in (0, 1):
         change(state, dist=CPU._replace(rank=rank, world_size=2))
         assert "random numbers" not in snapshot.restore(state, checkpoint | {"random_rng_states_all": states}, tmp_path)

@@ -26,9 +26,8 @@ def test_one_step_is_adam_on_the_summed_terms() -> None:
     error = inputs @ weights - torch.tensor([2.0, 6.0], dtype=torch.float64)
     gradient = (2 * error[:, None] * inputs).mean(0) + (error.sign()[:, None] * inputs).mean(0)
     result = train_step(state, [batch])
-    assert result.terms == pytest.approx(
-        {"square": error.square().mean().item(), "absolute": error.abs().mean().item()}
-    )
+    wanted = {"square": error.square().mean().item(), "absolute": error.abs().mean().item()}
+    assert result.terms == pytest.approx(wanted)
     assert result.loss == pytest.approx(sum(result.terms.values()))
     assert result.grad_norm == pytest.approx(gradient.norm().item())
     assert (result.items, result.stop, state.progress.iteration) == (20.0, False, 1)
@@ -207,9 +206,7 @@ def test_one_more_than_max_skipped_ends_the_epoch() -> None:
     message = r"training stopped, after 2 skipped steps of this epoch \(--max-skipped 2\): the loss is nan"
     with pytest.raises(DataError, match=message):
         train_epoch(state, data, notes, StopRequest())
-    assert [line[:40] for line in notes.said] == [
-        f"step skipped, {number} of at most 2 in an epoch" for number in (1, 2)
-    ]
+    assert [line[:40] for line in notes.said] == [f"step skipped, {n} of at most 2 in an epoch" for n in (1, 2)]
     assert (state.progress.totals.iterations, state.progress.totals.dropped, state.progress.totals.loss) == (2, 2, 0.0)
     state.progress.totals.dropped = 0  # as a new epoch
     assert math.isnan(train_step(state, [poison([0, 1])]).loss)
@@ -266,9 +263,8 @@ def test_an_exploded_loss_is_skipped_and_a_loss_scaler_forgets_a_skipped_step() 
 def test_an_epoch_without_a_step_ends_the_run(clips: int, message: str) -> None:
     state, data = make_state(), loader(clips, 2)
     change(state, max_skipped=5, max_loss=0.0)
-    with pytest.raises(
-        DataError, match=rf"epoch 0 changed no weight, since {message} \(--max-skipped 5\); .* begin again$"
-    ):
+    said = rf"epoch 0 changed no weight, since {message} \(--max-skipped 5\); .* begin again$"
+    with pytest.raises(DataError, match=said):
         train_epoch(state, data, Notes(), StopRequest())
     state.progress.saved, state.progress.best = [3], Best(0.5, 2)
     advice = r"go on after epoch 3 with --resume-from-last, or start from the best weights so far with --warm-start \S+_best\.pt$"
@@ -296,9 +292,8 @@ def test_validations_that_are_not_finite_end_the_run(losses: list[float], last: 
     if not ends:
         assert check_loss(state, losses[-1], last, notes) == losses[-1]
         return
-    with pytest.raises(
-        DataError, match=rf"the validation loss is nan after epoch {len(losses) - 2}|its weights are not saved"
-    ):
+    said = rf"the validation loss is nan after epoch {len(losses) - 2}|its weights are not saved"
+    with pytest.raises(DataError, match=said):
         check_loss(state, losses[-1], last, notes)
 
 
@@ -307,7 +302,6 @@ def test_patience_without_a_number_has_no_best_weights() -> None:
     notes = Notes()
     assert update_best_checkpoint(state, {"wer": math.nan, "loss": 1.0}, notes)
     assert notes.said == ["--best-by wer: no number after epoch 0, so its weights cannot be the best"]
-    with pytest.raises(
-        DataError, match="--early-stop-patience 2: no validation wer was a number, so there are no best weights"
-    ):
+    said = "--early-stop-patience 2: no validation wer was a number, so there are no best weights"
+    with pytest.raises(DataError, match=said):
         update_best_checkpoint(state, {"wer": math.nan, "loss": 1.0}, notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ from common.training.sampler import EpochBatches
 from common.training.validation import validate
 from models import REGISTRY
 from tests.common.training.points import Notes, PointsDataset, change, make_state
-from tests.recipe import flags
+from tests.recipe import flags, free_port
+from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
 
@@ -127,10 +127,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(one_of_two, args=(port, str(place)), nprocs=2)
+    torch.multiprocessing.spawn(one_of_two, args=(free_port(), str(place)), nprocs=2)
     return place
 
 
@@ -155,9 +152,7 @@ def test_a_dropped_step_names_the_clips_of_the_process_at_fault(both: list[dict[
     assert both[0]["dropped"] == both[1]["dropped"]
     assert both[0]["dropped"].endswith("the batch's files: clip 7, clip 8")
     assert math.isfinite(both[0]["after"][0]) and both[0]["after"][1] == ""  # both train on, together
-    assert all(
-        a == b if isinstance(a, (float, str)) else torch.equal(a, b) for a, b in zip(*(o["after"] for o in both))
-    )
+    assert differences(both[0]["after"], both[1]["after"]) == []
 
 
 def test_all_processes_end_where_one_cannot_read_a_clip(both: list[dict[str, Any]]) -> None:

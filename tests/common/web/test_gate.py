@@ -36,10 +36,8 @@ def basic(text: str) -> str:
 )
 def test_only_the_whole_secret_opens(value: str, bearer: bool, password: bool) -> None:
     headers = Headers({"authorization": value})
-    assert (is_secret(bearer_token(headers), "secret"), is_secret(basic_password(headers), "secret")) == (
-        bearer,
-        password,
-    )
+    found = [is_secret(one(headers), "secret") for one in (bearer_token, basic_password)]
+    assert found == [bearer, password]
     assert not is_secret(bearer_token(Headers({})), "secret") and not is_secret(None, "")
     headers = Headers(raw=[(b"authorization", "Bearer schlüssel".encode())])
     assert is_secret(bearer_token(headers), "schlüssel")
@@ -66,10 +64,8 @@ def test_origins(origin: str | None, host: str, own: bool) -> None:
     ("netloc", "loopback"),
     [
         *((name, True) for name in ("localhost", "LOCALHOST.:80", "127.0.0.1:8010", "127.8.9.10", "[::1]:80")),
-        *(
-            (name, False)
-            for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "", "[")
-        ),
+        *((name, False) for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1")),
+        *((name, False) for name in ("", "[")),
     ],
 )
 def test_names_of_this_machine(netloc: str, loopback: bool) -> None:
