@@ -185,8 +185,11 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
     results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
     remove_parts(project)
     recordings = [result for result in results if isinstance(result, CutRecording)]
+    wordless = [] if options.texts.recogniser else [r for r in recordings if needs_words(r, transcripts.get(r.name))]
+    recordings = [recording for recording in recordings if recording not in wordless]
     unused = [str(fate) for fate in matches.fates if not fate.is_used]
     problems = [*listing.problems, *copies, *unused, *(result for result in results if isinstance(result, str))]
+    problems += [_without_recogniser(folder / recording.name, options.texts.language) for recording in wordless]
     if not recordings:
         raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
     return CutRecordings(recordings, transcripts, problems)
@@ -195,27 +198,26 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
 def check_recogniser(
     sources: Sequence[SourceFile], transcripts: Mapping[str, Transcript], options: PrepareOptions
 ) -> None:
-    """Raise DataError for what would end the run later: missing packages, or recordings without a text in an unknown language."""
+    """Raise DataError for what would end the run later: missing packages, or no text at all in an unknown language."""
     config = options.texts
-    wanting = [source.name for source in sources if source.name not in transcripts]
-    if wanting and not config.recogniser:
-        raise DataError(_without_recogniser(wanting, config.language))
+    wanting = [source for source in sources if source.name not in transcripts]
+    if len(wanting) == len(sources) and not config.recogniser:
+        raise DataError(_without_recogniser(wanting[0].path, config.language))
     check_packages(config, bool(wanting), not options.allow_several_speakers)
 
 
-def _without_recogniser(names: Sequence[str], language: str) -> str:
+def _without_recogniser(path: Path, language: str) -> str:
+    """Say that a recording has no transcript, or is longer than a clip, and nothing recognises its words."""
     return (
-        f"{len(names)} recordings have no transcript with times, such as {names[0]}, and the built-in recogniser does"
-        f" not know the language {language!r}: write NAME.srt beside them, or give an endpoint with --transcriber URL"
+        f"{path}: no text with times, and the built-in recogniser reads English alone (--language {language}): "
+        f"write {path.stem}.srt, divide it into clips with a text each, or use --transcriber URL"
     )
 
 
 def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
-    """Return the texts of all clips by recording. Raises DataError if words are needed but no recogniser knows the language."""
+    """Return the texts of all clips by recording."""
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
-    if wanting and not config.recogniser:
-        raise DataError(_without_recogniser([recording.name for recording in wanting], config.language))
     chosen = cut.recordings if config.verify and config.recogniser else wanting
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
     clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]

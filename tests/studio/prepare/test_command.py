@@ -285,3 +285,21 @@ def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_p
     with pytest.raises(DataError) as error:
         run(tmp_path / "in", tmp_path / "out", "--language", "de", "--min-duration", "10")
     assert "not used: too short 1" in str(error.value) and "--language" not in str(error.value)
+
+
+def test_recordings_whose_words_nothing_recognises_are_left_out(tmp_path, capsys) -> None:
+    """In German: clips with a text each are used, one without a text and a long one whose text has no times are named."""
+    for number in range(1, 5):
+        write_talk(tmp_path / "in" / f"clip{number}.wav", range(number, number + 1))
+        (tmp_path / "in" / f"clip{number}.txt").write_text("Heute kommt der Zug sehr viel später an.")
+    write_talk(tmp_path / "in" / "silent.wav", range(5, 6))
+    write_talk(tmp_path / "in" / "long.wav", range(6, 14))
+    (tmp_path / "in" / "long.txt").write_text("Ein langer Text ohne Zeiten.")
+    rows = table(run(tmp_path / "in", tmp_path / "out", "--language", "de"))
+    assert sorted(row["recording"] for row in rows) == [f"clip{number}.wav" for number in range(1, 5)]
+    out = capsys.readouterr().out
+    assert "left out, 2 files" in out and all(f"{name}.wav: no text with times" in out for name in ("silent", "long"))
+    for path in (tmp_path / "in").glob("clip*"):
+        path.unlink()
+    with pytest.raises(DataError, match="none of its recordings can be used"):
+        run(tmp_path / "in", tmp_path / "none", "--language", "de")
