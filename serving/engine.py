@@ -118,7 +118,7 @@ class Engine:
         """Accept a request, from a coroutine; an open visit's even while the engine stops. It is computed from the next round on.
 
         Raises:
-            RequestError: 400 for values that cannot be used, 404 for an unknown voice, 503 if the queue is full.
+            RequestError: 400 for values that cannot be used, an unknown voice among them, 503 if the queue is full.
         """
         require_text(request)
         return self.submit_all([request], visit)[0]

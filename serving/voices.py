@@ -111,14 +111,14 @@ class Voices:
     def resolve(self, name: str | None) -> str:
         """Return the name of a voice, found in any case: the default for None, "" and OpenAI's voices.
 
-        Raises RequestError 404 for unknown names.
+        Raises RequestError 400 for unknown names, as OpenAI does; after a 404, routers of models drop the whole server for a time.
         """
         if not name or name in self._files:
             return name or self.default
         found = [own for own in self.names if own.casefold() == name.casefold()]
         if not found and name.lower() not in OPENAI_VOICES:
             message = f"voice: {quote_value(name)} is not one of {self._listing()}"
-            raise RequestError(404, message, param="voice", code="voice_not_found")
+            raise RequestError(400, message, param="voice", code="voice_not_found")
         return found[0] if found else self.default
 
     def get(self, name: str | None, settings: VoiceSettings) -> Synthesizer:

@@ -350,7 +350,7 @@ def test_the_metrics_of_errors(engine: Engine) -> None:
         return float(found[1]) if found else 0.0
 
     before = count()
-    speak(app, voice="nobody")
+    speak(app, model="nothing")
     assert count() == before + 1
 
 

@@ -103,7 +103,7 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
     ("request_values", "status", "param", "words"),
     [
         ({"text": "  "}, 400, "input", "empty"),
-        ({"text": "Two.", "voice": "../embedded"}, 404, "voice", "is not one of embedded"),
+        ({"text": "Two.", "voice": "../embedded"}, 400, "voice", "is not one of embedded"),
         ({"text": "Two.", "vocoder": "flute"}, 400, "vocoder", "'flute' is not one of this voice's"),
         ({"text": "{HH AH0 XX9}"}, 400, "input", "XX9"),
         ({"text": "One. [pause:-1s]"}, 400, "input", "'[pause:-1s]': expected 0 to 60 s"),

@@ -41,7 +41,7 @@ def test_the_client_of_openai(openai_client: Any, tmp_path: Path) -> None:
     response = create(model="tts-1", voice="alloy", input="Two.", response_format="pcm", extra_body=extra)
     assert response.content == pcm("Two.", 5, vocoder="waveglow", sigma_infer=0.5, denoising_strength=0.2)
     assert openai_client.models.list().data[0].id == "tacotron2"
-    with pytest.raises(openai.NotFoundError) as caught:
+    with pytest.raises(openai.BadRequestError) as caught:
         create(model="tts-1", voice="nobody", input="Two.")
     assert caught.value.code == "voice_not_found" and caught.value.param == "voice"
     with pytest.raises(openai.BadRequestError, match="speed: 7"):

@@ -67,7 +67,7 @@ def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp
     assert {voices.resolve(name) for name in ("alloy", "Alloy", "", None)} == {"embedded"}
     with pytest.raises(RequestError, match="'novak' is not one of embedded, nova") as caught:
         voices.resolve("novak")
-    assert (caught.value.status, caught.value.code) == (404, "voice_not_found")
+    assert (caught.value.status, caught.value.code) == (400, "voice_not_found")
 
 
 def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> None:
