@@ -18,19 +18,11 @@ from tests.scripts.loopback import Server, run_script, serve
 pytestmark = pytest.mark.slow
 
 NAMES = {"TACOTRON2": "nvidia_tacotron2pyt_fp16.pt", "WAVEGLOW": "nvidia_waveglow256pyt_fp16.pt"}
+SIZES = ("symbols_embedding_dim", "encoder_embedding_dim", "attention_rnn_dim", "decoder_rnn_dim", "prenet_dim")
 CONFIGS = {
-    "Tacotron2": {
-        "symbols_embedding_dim": 8,
-        "encoder_embedding_dim": 8,
-        "encoder_n_convolutions": 1,
-        "attention_rnn_dim": 8,
-        "attention_dim": 4,
-        "decoder_rnn_dim": 8,
-        "prenet_dim": 8,
-        "postnet_embedding_dim": 8,
-        "max_decoder_steps": 10,
-        "gate_threshold": 1.0,  # else the untrained gate may fire at once
-    },
+    "Tacotron2": dict.fromkeys((*SIZES, "postnet_embedding_dim"), 8)
+    | {"encoder_n_convolutions": 1, "attention_dim": 4, "max_decoder_steps": 10}
+    | {"gate_threshold": 1.0},  # else the untrained gate may fire at once
     "WaveGlow": {"n_flows": 2, "WN_config": {"n_layers": 1, "kernel_size": 3, "n_channels": 256}},
 }
 
@@ -136,14 +128,6 @@ def test_a_wrong_size_or_sum_is_one_error(server, contents, tmp_path, there):
     assert (tmp_path / name).exists() == there
 
 
-def test_a_page_instead_of_a_checkpoint_is_an_error(server, tmp_path):
-    server.contents[NAMES["TACOTRON2"]] = b"<html>please sign in</html>"
-    done = download(server, tmp_path)
-    assert done.returncode == 1
-    assert "no checkpoint, or one cut short (27 bytes" in done.stderr
-    assert "error: delete the unusable files, see above, and run again" in done.stderr
-
-
 def test_a_download_that_cannot_succeed_is_an_error(server, contents, tmp_path):
     done = download(server, tmp_path, TACOTRON2_URL="http://127.0.0.1:9/none")
     assert done.returncode == 1 and "the server sent nothing" in done.stderr
@@ -159,8 +143,13 @@ def test_a_download_that_cannot_succeed_is_an_error(server, contents, tmp_path):
         assert done.returncode == 1 and f"cannot resume the interrupted download; delete {part}" in done.stderr
 
 
-def test_usage(server):
+def test_a_page_instead_of_a_checkpoint_is_an_error_and_usage(server, tmp_path):
     for words, code in ((["--help"], 0), (["a", "b"], 2)):
         done = download(server, *words)
         assert done.returncode == code and "download_checkpoints.sh [FOLDER]" in done.stdout + done.stderr
     assert server.asked == []
+    server.contents[NAMES["TACOTRON2"]] = b"<html>please sign in</html>"
+    done = download(server, tmp_path)
+    assert done.returncode == 1
+    assert "no checkpoint, or one cut short (27 bytes" in done.stderr
+    assert "error: delete the unusable files, see above, and run again" in done.stderr

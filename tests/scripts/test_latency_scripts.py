@@ -67,33 +67,22 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-ON_A_CPU = [
-    PUBLISHED
-    | {"batch_size": batch, "fp16": False, "num_iters": 10, "warmup": 1}
-    | {"log_file": f"nvlog_latency_fp32_bs{batch}.json"}
-    for batch in (1, 4)
-]
+def run_of(name: str, batch: int, **settings: object) -> dict[str, object]:
+    log_file = f"nvlog_latency_{name}_bs{batch}.json"
+    return PUBLISHED | {"batch_size": batch, "fp16": name == "fp16", "log_file": log_file} | settings
+
+
+ON_A_CPU = [run_of("fp32", batch, num_iters=10, warmup=1) for batch in (1, 4)]
 
 
 def test_published_runs_on_a_gpu(project: Path) -> None:
     runs = [("fp16", 1), ("fp16", 4), ("fp32", 1), ("fp32", 4)]
-    expected = [
-        PUBLISHED
-        | {"batch_size": batch, "fp16": name == "fp16", "cpu": False, "num_iters": 1000, "warmup": 3}
-        | {"log_file": f"nvlog_latency_{name}_bs{batch}.json"}
-        for name, batch in runs
-    ]
-    check(project, GPU, expected=expected)
+    check(project, GPU, expected=[run_of(*run, cpu=False, num_iters=1000, warmup=3) for run in runs])
 
 
 def test_without_a_gpu_it_prints_a_note_and_runs_on_the_cpu(project: Path) -> None:
-    check(
-        project,
-        GPU,
-        device="cpu",
-        expected=ON_A_CPU,
-        out="note: no GPU here: running on the CPU, with fewer iterations\n",
-    )
+    note = "note: no GPU here: running on the CPU, with fewer iterations\n"
+    check(project, GPU, device="cpu", expected=ON_A_CPU, out=note)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -103,9 +92,8 @@ def test_the_cpu_script_stays_on_the_cpu(project: Path, device: str) -> None:
 
 @pytest.mark.parametrize("script", [GPU, CPU])
 def test_variables_and_flags_choose_other_runs(project: Path, script: str) -> None:
-    variables = {
-        "ITERATIONS": "7", "WARMUP": "0", "BATCH_SIZES": "2 8", "PRECISIONS": "fp32 fp16", "INPUT_LENGTH": "64",
-    }  # fmt: skip
+    variables = {"ITERATIONS": "7", "WARMUP": "0", "INPUT_LENGTH": "64"}
+    variables |= {"BATCH_SIZES": "2 8", "PRECISIONS": "fp32 fp16"}
     flags = ["--num-iters", "2", "-o", "my output", "--wn-channels", "512", "--tacotron2", "a b.pt"]
     shared = {"num_iters": 2, "output": Path("my output"), "wn_channels": 512, "tacotron2": Path("a b.pt")}
     shared |= {"warmup": 0, "input_length": 64, "cpu": script == CPU}

@@ -28,15 +28,11 @@ RECIPES = {
         "segment_length": 8000,
     },
 }  # fmt: skip
-MELS = {
-    "load_mel_from_disk": True,
-    "training_files": Path("filelists/ljs_mel_text_train_filelist.txt"),
-    "validation_files": Path("filelists/ljs_mel_text_val_filelist.txt"),
-}
-AUDIO = {
-    "training_files": Path("filelists/ljs_audio_text_train_filelist.txt"),
-    "validation_files": Path("filelists/ljs_audio_text_val_filelist.txt"),
-}
+PARTS = {"training": "train", "validation": "val"}
+MELS, AUDIO = (
+    {f"{part}_files": Path(f"filelists/ljs_{kind}_text_{name}_filelist.txt") for part, name in PARTS.items()}
+    for kind in ("mel", "audio")
+)
 BATCHES = {
     ("DGX1", "Tacotron2", "AMP"): 104, ("DGX1", "Tacotron2", "FP32"): 48, ("DGX1", "WaveGlow", "AMP"): 10,
     ("DGX1", "WaveGlow", "FP32"): 4, ("DGXA100", "Tacotron2", "AMP"): 128, ("DGXA100", "Tacotron2", "TF32"): 128,
@@ -52,7 +48,8 @@ def assert_published(settings: dict[str, object], model: str, amp: bool, batch_s
         "epochs_per_checkpoint": 50, "seed": None, "cudnn_enabled": True, "cudnn_benchmark": model == "WaveGlow",
         "checkpoint_path": None, "resume_from_last": False, "amp": amp, "batch_size": batch_size,
     }  # fmt: skip
-    expected |= MELS | {"anneal_factor": 0.3 if amp else 0.1} if model == "Tacotron2" else AUDIO
+    tacotron2 = MELS | {"load_mel_from_disk": True, "anneal_factor": 0.3 if amp else 0.1}
+    expected |= tacotron2 if model == "Tacotron2" else AUDIO
     assert {name: settings[name] for name in expected} == expected
 
 
@@ -75,9 +72,8 @@ def fake_python(path: Path) -> None:
 def run(project: Path, script: str, *arguments: str, bin_folder: str = "bin") -> list[str]:
     """Run a script and return its final python command: interpreter, folder, arguments."""
     path = f"{project / bin_folder}:/usr/bin:/bin"
-    done = subprocess.run(
-        ["/bin/bash", project / script, *arguments], cwd="/", env={"PATH": path}, capture_output=True, check=True
-    )
+    command = ["/bin/bash", project / script, *arguments]
+    done = subprocess.run(command, cwd="/", env={"PATH": path}, capture_output=True, check=True)
     return done.stdout.decode().removesuffix("\0").split("\0")
 
 
@@ -176,13 +172,10 @@ LOCKS = ROOT / "requirements" / "locks"
 REQUIREMENTS = {path.name: path for path in (ROOT / "requirements.txt", *ROOT.glob("requirements/*.txt"))}
 REQUIREMENTS["tests.txt"] = ROOT / "tests" / "requirements.txt"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
-SYSTEMS = [
-    {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
-    {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
-]
+SYSTEMS = [{"sys_platform": name.lower(), "platform_system": name, "os_name": "posix"} for name in ("Linux", "Darwin")]
 MACHINES = [
-    default_environment() | {"python_version": version, "python_full_version": f"{version}.0"} | system
-    for version in ("3.10", "3.11", "3.12", "3.13")
+    default_environment() | {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} | system
+    for minor in (10, 11, 12, 13)
     for system in SYSTEMS
 ]
 

@@ -1,7 +1,5 @@
 """scripts/prepare_dataset.sh --dataset: recordings of any speaker, from their check to training."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -77,18 +75,13 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
 
 @pytest.mark.parametrize("identifier", ["wavs/{}.wav", "C:\\me\\wavs\\{}.mp3", "{}.flac", "./{}"])
 def test_names_match_in_any_case_form_and_ending(tmp_path: Path, voice: Path, identifier: str) -> None:
-    for old, new in (
-        ("one.wav", "Éins.WAV"),
-        ("two.wav", "zwei.mp3"),
-        ("three.wav", "Drei.Flac"),
-        ("four.wav", "vier.wav"),
-    ):
-        (voice / "wavs" / old).unlink()
+    found = ["Éins.WAV", "zwei.mp3", "Drei.Flac", "vier.wav"]
+    for old, new in zip(TEXTS, found, strict=True):
+        (voice / "wavs" / f"{old}.wav").unlink()
         soundfile.write(voice / "wavs" / new, tone(0.5), RATE, format=new[-4:].strip(".").upper())
     names = dict(zip((unicodedata.normalize("NFD", "éins"), "ZWEI", "drei", "vier"), TEXTS.values(), strict=True))
     (voice / "metadata.csv").write_text("".join(f"{identifier.format(name)}|{text}\n" for name, text in names.items()))
     prepare(tmp_path, "--dataset", "voice", ".")
-    found = ["Éins.WAV", "zwei.mp3", "Drei.Flac", "vier.wav"]
     assert rows(tmp_path, "voice") == dict(zip((f"voice/wavs/{name}" for name in found), TEXTS.values(), strict=True))
 
 
@@ -128,21 +121,13 @@ def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, v
         assert all(part in line for part in parts), line
     command = run("scripts/prepare_recordings.py", "--dataset", voice, tmp_path, "--filelists", tmp_path)
     assert (command.code, command.err) == (1, f"error: {error.value}\n")
-    assert (
-        last
-        == "6 rows cannot be used; fix or remove them; --resample converts other sampling rates, and stereo to mono"
-    )
+    advice = "fix or remove them; --resample converts other sampling rates, and stereo to mono"
+    assert last == f"6 rows cannot be used; {advice}"
     assert files(tmp_path) == before
 
 
 def test_rows_that_training_refuses_are_refused_before(tmp_path: Path, voice: Path, capsys) -> None:
-    texts = {
-        "one": "An open {brace",
-        "two": "☺—",
-        "three": "Fine.",
-        "four": "A hundred words. " * 100,
-        "five": "Fine.",
-    }
+    texts = {"one": "An open {brace", "two": "☺—", "three": "Fine.", "four": "A hundred words. " * 100, "five": "Fine."}
     soundfile.write(voice / "wavs" / "five.wav", tone(50 / RATE), RATE)
     (voice / "metadata.csv").write_text("".join(f"{name}|{text}\n" for name, text in texts.items()))
     (tmp_path / "list.txt").write_text("".join(f"voice/wavs/{name}.wav|{text}\n" for name, text in texts.items()))
@@ -184,13 +169,21 @@ def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, 
     assert "0 made, 4 up to date" in out
     assert out.count(", unchanged\n") == 4
     assert {path: path.stat().st_mtime_ns for path in copies.iterdir()} == times
+    prepare(tmp_path, *words[:3], "--name", "low", "--resample", "-sr", 8000)
+    assert soundfile.info(tmp_path / "data/low/wavs/one.wav").samplerate == 8000
+    assert capsys.readouterr().out.count("--sampling-rate 8000 --mel-fmax 4000.0") == 2  # in the commands
 
 
-def test_copies_must_not_go_into_the_folder_of_the_recordings(tmp_path: Path, voice: Path) -> None:
+def test_copies_among_the_recordings_and_too_few_clips_are_errors(tmp_path: Path, voice: Path, capsys) -> None:
     before = {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match="where the recordings are; choose another name"):
         prepare(tmp_path, "--dataset", "voice", ".", "--trim-silence")
     assert {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()} == before
+    with pytest.raises(DataError, match="1 clips, expected more than the 1 for validation"):
+        prepare(tmp_path, "--dataset", "voice", "data", "--min-duration", 0.45)
+    with pytest.raises(DataError, match="no clip is within --min-duration and --max-duration"):
+        prepare(tmp_path, "--dataset", "voice", "data", "--max-duration", 0.1)
+    assert not (tmp_path / "lists").exists()
 
 
 def test_clips_outside_the_limits_after_trimming_are_left_out_and_named(tmp_path: Path, voice: Path, capsys) -> None:
@@ -204,14 +197,6 @@ def test_clips_outside_the_limits_after_trimming_are_left_out_and_named(tmp_path
     assert set(rows(tmp_path, "voice")) == {"voice/wavs/one.wav", "voice/wavs/three.wav"}
     length = soundfile.info(tmp_path / "data/voice/wavs/one.wav").duration
     assert length == pytest.approx(0.35, abs=0.024)  # the tone and 50 ms at either end, in steps of a frame
-
-
-def test_too_few_clips_is_an_error(tmp_path: Path, voice: Path, capsys) -> None:
-    with pytest.raises(DataError, match="1 clips, expected more than the 1 for validation"):
-        prepare(tmp_path, "--dataset", "voice", "data", "--min-duration", 0.45)
-    with pytest.raises(DataError, match="no clip is within --min-duration and --max-duration"):
-        prepare(tmp_path, "--dataset", "voice", "data", "--max-duration", 0.1)
-    assert not (tmp_path / "lists").exists()
 
 
 def test_an_existing_different_list_stays(tmp_path: Path, voice: Path, capsys) -> None:
@@ -235,21 +220,18 @@ def test_lists_of_path_and_text_are_accepted(tmp_path: Path, voice: Path) -> Non
     assert rows(tmp_path, "both") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
 
 
-def test_the_printed_commands_contain_another_sampling_rate(tmp_path: Path, voice: Path, capsys) -> None:
-    prepare(tmp_path, "--dataset", "voice", "data", "--resample", "-sr", 8000)
-    assert soundfile.info(tmp_path / "data/voice/wavs/one.wav").samplerate == 8000
-    out = capsys.readouterr().out
-    assert out.count("--sampling-rate 8000 --mel-fmax 4000.0") == 2
-
-
-def test_two_recordings_of_one_name_are_an_error(tmp_path: Path, voice: Path) -> None:
-    """They would share a copy and a mel."""
+def test_two_recordings_of_one_name_and_a_separator_in_a_path_are_errors(tmp_path: Path, voice: Path) -> None:
     soundfile.write(voice / "wavs" / "one.flac", tone(0.2), RATE)
     before = files(tmp_path)
     (tmp_path / "list.txt").write_text("voice/wavs/one.wav|The first.\nvoice/wavs/one.flac|The first again.\n")
     with pytest.raises(DataError, match=r"list\.txt:2: .*a clip named one is in row 1"):
         prepare(tmp_path, "--dataset", "list.txt", ".", "--validation", 1)
     assert files(tmp_path) == before | {"list.txt"}
+    (voice / "wavs" / "one.flac").unlink()
+    voice.rename(tmp_path / "a|b")
+    with pytest.raises(DataError, match=r"'\|' in a path"):
+        prepare(tmp_path, "--dataset", "a|b", ".", "--name", "mine")
+    assert not (tmp_path / "lists").exists()
 
 
 @pytest.mark.parametrize(
@@ -285,13 +267,6 @@ def test_the_parser_rejects_invalid_values(tmp_path: Path, words: str, message: 
     assert message in capsys.readouterr().err
 
 
-def test_a_path_with_a_separator_of_filelists_is_an_error(tmp_path: Path, voice: Path) -> None:
-    voice.rename(tmp_path / "a|b")
-    with pytest.raises(DataError, match=r"'\|' in a path"):
-        prepare(tmp_path, "--dataset", "a|b", ".", "--name", "mine")
-    assert not (tmp_path / "lists").exists()
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Copy the parts of the project that the scripts need, so that the real filelists stay untouched."""
@@ -311,9 +286,8 @@ def printed_commands(out: str) -> list[list[str]]:
 def bash(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     environment = {"PATH": path, "OMP_NUM_THREADS": "1", "HOME": os.environ.get("HOME", "/")}
-    return subprocess.run(
-        ["/bin/bash", *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
-    )
+    command = ["/bin/bash", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, project: Path) -> None:
@@ -329,11 +303,7 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, proje
     assert speak[1:4] == ["inference.py", "-i", "phrases/phrase.txt"]
     mels = bash(*command[1:], "--num-workers=1", cwd=project)  # extra flags reach the computation of mels
     assert mels.returncode == 0, mels.stderr
-    listed = [
-        row.path
-        for part in ("train", "val")
-        for row in read_filelist(project / f"filelists/voice_mel_text_{part}_filelist.txt")
-    ]
+    listed = [row.path for mel_list in mel_lists for row in read_filelist(project / mel_list)]
     assert sorted(listed) == sorted(f"voice/mels/{name}.pt" for name in TEXTS)
     assert all((tmp_path / path).is_file() for path in listed)
 
@@ -348,9 +318,8 @@ def test_the_printed_commands_train_and_speak(tmp_path: Path, voice: Path, capsy
     (tmp_path / "phrases/phrase.txt").write_text("The fifth.\n")
     before = files(tmp_path)
     succeed("train.py", *train[2:], *MODELS["Tacotron2"].split(), "--cpu", "--epochs", 1, cwd=tmp_path)
-    succeed(
-        "inference.py", *speak[2:], "--cpu", "--gate-threshold", 1, cwd=tmp_path
-    )  # an untrained gate may fire at once
+    words = [*speak[2:], "--cpu", "--gate-threshold", 1]  # an untrained gate may fire at once
+    succeed("inference.py", *words, cwd=tmp_path)
     new = files(tmp_path) - before
     assert "output/voice/spoken/audio_0.wav" in new
     assert all(path.startswith("output/voice/") for path in new)

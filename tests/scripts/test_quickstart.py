@@ -82,7 +82,7 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def few_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def few_clips(tmp_path: Path, monkeypatch) -> Path:
     """A folder for the quickstart's output, with the filelists reduced to a few clips of the clock."""
     clips(tmp_path)
     lists = {"train": tmp_path / "training.txt", "val": tmp_path / "validation.txt"}
@@ -92,7 +92,7 @@ def few_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_this_process(monkeypatch) -> None:
     """Run the quickstart's commands, except the trainings that it watches, without a new process."""
 
     def execute(command: list[str], stdout: TextIO | None = None) -> SimpleNamespace:
@@ -106,7 +106,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickstart, "subprocess", SimpleNamespace(run=execute, Popen=subprocess.Popen))
 
 
-def test_each_plan_has_mels_of_its_own(few_clips: Path, in_this_process, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_plan_has_mels_of_its_own(few_clips: Path, in_this_process, capfd) -> None:
     """Their channels are the plan's, in every command; stale mels of other channels are an error and stay."""
     for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
         plan = plan._replace(output=few_clips / str(plan.n_mel_channels))
@@ -146,15 +146,12 @@ def n_mel_channels(command: list[str]) -> int:
 def test_minutes_that_a_slow_machine_needs(steps: int, minutes: int | None) -> None:
     for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
         line = quickstart.advice(plan, plan.tacotron2, steps, 10 * plan.tacotron2.share)
-        assert (
-            line == "" if minutes is None else f"QUICKSTART_MINUTES={minutes} {plan.command} trains long enough" in line
-        )
+        expected = f"QUICKSTART_MINUTES={minutes} {plan.command} trains long enough"
+        assert line == "" if minutes is None else expected in line
         assert quickstart.advice(plan, plan.waveglow, steps, 1.0) == ""
 
 
-def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(
-    few_clips: Path, in_this_process, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(few_clips: Path, in_this_process, capfd) -> None:
     part = quickstart.FROM_VOICE.tacotron2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
     plan = quickstart.FROM_VOICE._replace(output=few_clips / "out", tacotron2=part)
     plan.output.mkdir()
@@ -166,7 +163,7 @@ def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(
     assert steps > epochs and f"   about {steps} steps; with fewer than 1,100," in printed
 
 
-def test_minutes_are_above_zero(capsys: pytest.CaptureFixture[str]) -> None:
+def test_minutes_are_above_zero(capsys) -> None:
     assert quickstart.parse_args(["--minutes", "1.5"]).minutes == 1.5
     with pytest.raises(SystemExit):
         quickstart.parse_args(["--minutes", "0"])
