@@ -38,11 +38,8 @@ WAVEGLOW = {
 AUDIO = {"n_mel_channels": 5, "filter_length": 256, "hop_length": 64, "win_length": 256}
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 # Targets exported in one process: those of ONNX share the conversion of the parts.
-GROUPS = (
-    ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web"),
-    ("torchscript", "triton"),
-    ("aotinductor",),
-)
+ONNX = ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web")
+GROUPS = (ONNX, ("torchscript", "triton"), ("aotinductor",))
 
 
 def skip_without_packages() -> None:
@@ -65,8 +62,8 @@ def acoustic_model() -> Tacotron2:
         for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm1d)):
             norm.weight.uniform_(0.5, 1.5)
             norm.bias.normal_(std=0.3)
-            norm.running_mean.normal_(std=0.3)  # type: ignore[union-attr]
-            norm.running_var.uniform_(0.5, 1.5)  # type: ignore[union-attr]
+            norm.running_mean.normal_(std=0.3)
+            norm.running_var.uniform_(0.5, 1.5)
     return model
 
 
@@ -124,9 +121,7 @@ def output_of(shared_exports):
             pytest.skip(missing)
         group = next(targets for targets in GROUPS if target in targets)
         out, err = (shared_exports / f"{group[0]}.{name}" for name in ("out", "err"))
-        code = (
-            "import sys, pathlib, tests.exports.conftest as c; c.make_exports(pathlib.Path(sys.argv[1]), *sys.argv[2:])"
-        )
+        code = "import sys; from tests.exports.conftest import Path, make_exports as e; e(Path(sys.argv[1]), *sys.argv[2:])"
         with FileLock(shared_exports / f"{group[0]}.lock"):
             if not out.exists():
                 command = [sys.executable, "-c", code, str(shared_exports), *group]

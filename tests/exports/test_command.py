@@ -1,7 +1,5 @@
 """python -m exports: the files it writes, the manifest and its checks, the runner, and one clear error for each mistake."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -83,9 +81,7 @@ def test_the_manifest_describes_every_file(export_of, source) -> None:
         contents = (directory / name).read_bytes()
         assert (record["bytes"], record["sha256"]) == (len(contents), hashlib.sha256(contents).hexdigest())
     assert manifest["files"]["waveglow.onnx"]["inputs"]["mels"] == {"type": "float32", "shape": ["batch", 5, "frames"]}
-    assert manifest["options"]["sampling_rate"] == 22050 and manifest["options"]["text_cleaners"] == [
-        "english_cleaners"
-    ]
+    assert manifest["options"].items() >= {"sampling_rate": 22050, "text_cleaners": ["english_cleaners"]}.items()
     assert {"torch", "onnx", "onnxruntime"} <= set(manifest["versions"])
 
 
@@ -100,9 +96,9 @@ def test_the_manifest_agrees_with_the_files(export_of) -> None:
         for values, described in ((inputs, record.inputs), (session.get_outputs(), record.outputs)):
             assert {value.name for value in values} == set(described)
             for value in values:
-                assert [size for size in value.shape if isinstance(size, int)] == [
-                    size for size in described[value.name]["shape"] if isinstance(size, int)
-                ], (name, value.name)
+                shapes = (value.shape, described[value.name]["shape"])
+                ours, theirs = ([size for size in shape if isinstance(size, int)] for shape in shapes)
+                assert ours == theirs, (name, value.name)
 
 
 def test_a_changed_and_a_missing_file_are_named(copy) -> None:
@@ -119,12 +115,7 @@ def test_a_changed_and_a_missing_file_are_named(copy) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (None, "no such file; expected a directory that"),
-        ("{", "not JSON"),
-        ("[]", "not a JSON object"),
-        ("{}", "format None"),
-    ],
+    [(None, "no such file; expected a dir"), ("{", "not JSON"), ("[]", "not a JSON object"), ("{}", "format None")],
 )
 def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | None, message: str) -> None:
     if text is not None:
@@ -147,18 +138,12 @@ def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> 
         read_manifest(tmp_path / "export")
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"models": []}, r"models: \[\], expected an object"),
-        ({"sigma_infer": "x"}, "sigma_infer: 'x', expected a number"),
-        ({"voice": None}, "voice: None, expected text"),
-    ],
-)
-def test_entries_of_another_kind_are_named(tmp_path, entry: dict, message: str) -> None:
-    ExportWriter(tmp_path / "export").finish(**SETTINGS | entry)
-    with pytest.raises(DataError, match=message):
-        read_manifest(tmp_path / "export")
+def test_entries_of_another_kind_are_named(tmp_path) -> None:
+    problems = {"models": ([], r"\[\], expected an object"), "sigma_infer": ("x", "'x', expected a number")}
+    for name, (value, message) in (problems | {"voice": (None, "None, expected text")}).items():
+        ExportWriter(tmp_path / "export").finish(**SETTINGS | {name: value})
+        with pytest.raises(DataError, match=f"{name}: {message}"):
+            read_manifest(tmp_path / "export")
 
 
 @pytest.mark.parametrize("files", ["[]", "3", '{"nul\\u0000": {}, "/etc/x": {}}'])

@@ -1,7 +1,5 @@
 """The graphs' random numbers: distributions by statistics, independence of neighbours, the hash by its inverse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -32,14 +30,11 @@ def test_the_hash_is_a_permutation_of_32_bits() -> None:
     assert [unmix(output) for output in outputs.tolist()] == numbers.tolist()
 
 
-def test_uniform_numbers_pass_a_test_of_their_distribution() -> None:
+def test_numbers_pass_tests_of_their_distributions() -> None:
     for seed in (0, 1, 12345):
         numbers = uniform(torch.tensor(seed), 1, torch.arange(N)).double().numpy()
         assert stats.kstest(numbers, "uniform").pvalue > 1e-3
         assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 4 / N**0.5
-
-
-def test_normal_numbers_pass_a_test_of_their_distribution() -> None:
     numbers = normal(torch.tensor(7), torch.arange(N)).double().numpy()
     assert stats.kstest(numbers, "norm").pvalue > 1e-3
     assert np.isfinite(numbers).all()
@@ -101,16 +96,10 @@ def test_a_graph_has_the_same_numbers() -> None:
     from exports.parts import BATCH, FRAMES, Part
 
     seeds, step, mels = torch.tensor([5, 2**33 + 1]), torch.tensor(3), torch.zeros(2, 3, 40)
-    keep = Part(
-        "keep",
-        KeepMasks(64, 0.5),
-        {"step": step, "seeds": seeds},
-        {"step": {}, "seeds": BATCH},
-        {"keep": {1: BATCH[0]}},
-    )
-    noise = Part(
-        "noise", Noise(8, 256), {"mels": mels, "seeds": seeds}, {"mels": FRAMES, "seeds": BATCH}, {"z": FRAMES}
-    )
+    given, of_batch = {"step": step, "seeds": seeds}, {"step": {}, "seeds": BATCH}
+    keep = Part("keep", KeepMasks(64, 0.5), given, of_batch, {"keep": {1: BATCH[0]}})
+    given, of_frames = {"mels": mels, "seeds": seeds}, {"mels": FRAMES, "seeds": BATCH}
+    noise = Part("noise", Noise(8, 256), given, of_frames, {"z": FRAMES})
     for part, size in ((keep, 1), (noise, 700)):
         session = onnxruntime.InferenceSession(to_onnx(part).SerializeToString())
         inputs = {"step": torch.tensor(77), "seeds": torch.tensor([0, 1, -4]), "mels": torch.zeros(3, 3, size)}

@@ -1,7 +1,5 @@
 """tts.onnx against the plain models on the same draws, item by item, alone and in batches. Tolerance: 1e-4."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 TOLERANCE = 1e-4
 LEAST = 8  # frames that the vocoder takes at least
+SETTINGS = {"sigma": np.array(0.6, np.float32), "strength": np.array(0.1, np.float32), "max_steps": np.array(25)}
 
 
 @pytest.fixture
@@ -27,17 +26,14 @@ def session(export_of):
 
 
 def batch_of(lengths: list[int]) -> dict[str, np.ndarray]:
-    ids = torch.randint(1, 100, (len(lengths), max(lengths))) * (
-        torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    )
-    return {"ids": ids.numpy(), "lengths": np.array(lengths)}
+    inside = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return {"ids": (torch.randint(1, 100, inside.shape) * inside).numpy(), "lengths": np.array(lengths)}
 
 
 @torch.no_grad()
-def plain_speech(
-    source: Source, ids: torch.Tensor, seed: int, sigma: float, strength: float, max_steps: int, monkeypatch
-):
-    """Audio (N,) and mel (M, T) of one text (S,) from the plain models, with the single file's draws."""
+def plain_speech(source: Source, ids: torch.Tensor, seed: int, monkeypatch):
+    """Audio (N,) and mel (M, T) of one text (S,) from the plain models with SETTINGS, with the single file's draws."""
+    sigma, strength, max_steps = (value.item() for value in SETTINGS.values())
     decoder, seeds = source.acoustic.decoder, torch.tensor([seed])
     draw, step = KeepMasks(decoder.prenet.dim, decoder.prenet.p_dropout), iter(range(10**6))
     masks = lambda steps, batch, device: draw(torch.tensor(next(step)), seeds)[None]  # noqa: E731
@@ -56,12 +52,11 @@ def plain_speech(
 @pytest.mark.parametrize("lengths", [[6], [11, 4], [3, 20, 9, 14]], ids=len)
 def test_each_item_equals_the_plain_models(session, source, monkeypatch, lengths: list[int]) -> None:
     inputs, seeds = batch_of(lengths), np.arange(len(lengths)) + 3
-    settings = {"sigma": np.array(0.6, np.float32), "strength": np.array(0.1, np.float32), "max_steps": np.array(25)}
-    audio, audio_lengths, mels, mel_lengths = session.run(None, inputs | settings | {"seeds": seeds})
+    audio, audio_lengths, mels, mel_lengths = session.run(None, inputs | SETTINGS | {"seeds": seeds})
     assert audio.shape == (len(lengths), audio_lengths.max())
     for i, length in enumerate(lengths):
         ids = torch.from_numpy(inputs["ids"][i, :length])
-        sound, mel = plain_speech(source, ids, int(seeds[i]), 0.6, 0.1, 25, monkeypatch)
+        sound, mel = plain_speech(source, ids, int(seeds[i]), monkeypatch)
         assert (audio_lengths[i], mel_lengths[i]) == (len(sound), mel.shape[1])
         torch.testing.assert_close(torch.from_numpy(mels[i, :, : mel_lengths[i]]), mel, rtol=0, atol=TOLERANCE)
         torch.testing.assert_close(torch.from_numpy(audio[i, : audio_lengths[i]]), sound, rtol=0, atol=TOLERANCE)

@@ -98,9 +98,8 @@ def test_the_config_of_the_single_file_agrees_with_it(export_of) -> None:
     values = [*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs()]
     described = {value.name: value for value in values}
     kinds = {"tensor(int64)": 9, "tensor(float)": 11}  # DataType of model_config.proto
-    assert config.backend == "onnxruntime" and {value.name for value in session.get_outputs()} == {
-        value.name for value in config.output
-    }
+    assert config.backend == "onnxruntime"
+    assert {value.name for value in session.get_outputs()} == {value.name for value in config.output}
     for value in [*config.input, *config.output]:
         sizes = [] if value.HasField("reshape") else list(value.dims)
         ours = [size if isinstance(size, int) else -1 for size in described[value.name].shape]
@@ -138,19 +137,13 @@ def server(export_of, tmp_path_factory):
     http, grpc, metrics = free_ports(3)
     folder = tmp_path_factory.mktemp("server")
     ports = ["--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
-    words = [
-        "bash", "scripts/triton.sh", export_of("triton"), "--http-address", "127.0.0.1", *ports,
-    ]  # fmt: skip
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    words = map(str, ["bash", "scripts/triton.sh", export_of("triton"), "--http-address", "127.0.0.1", *ports])
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [str(word) for word in words], cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
+        options = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "start_new_session": True}
+        process = subprocess.Popen(list(words), cwd=ROOT, stdout=log, stderr=log, **options)
         try:
             wait_until_ready(process, http, folder / "log")
-            assert (
-                executions(f"127.0.0.1:{grpc}") == executions(f"127.0.0.1:{grpc}", "tts_stream") == (1, 1)
-            )  # the warm-up
+            assert {executions(f"127.0.0.1:{grpc}", name) for name in ("tts", "tts_stream")} == {(1, 1)}  # the warm-up
             yield {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}"}, export_of("triton")
         finally:
             process.send_signal(signal.SIGTERM)

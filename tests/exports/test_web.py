@@ -1,6 +1,5 @@
 """The browser page: its front end against tacotron2.text, its files, and its speech in headless Chromium against ONNX Runtime."""
 
-import base64
 import functools
 import io
 import json
@@ -20,6 +19,7 @@ from exports.manifest import read_manifest
 from models import default_options
 from tacotron2.data_function import encode, spell
 from tacotron2.text import symbols
+from tests.browser import PHONE, bytes_of, hosts_of, open_page, start_browser, wait, width_of
 from tests.exports.conftest import skip_without_packages
 
 TOLERANCE = 1e-3  # of audio; a step of 16 bits is 3e-5
@@ -89,17 +89,10 @@ def test_the_files_of_a_page(export_of) -> None:
     assert {"index.html", "page.js", "text.js", "style.css", "alphabet.json", *web.RUNTIME_FILES} < set(records)
     assert json.loads((directory / "alphabet.json").read_text()) == symbols
     ours, theirs = (onnxruntime.InferenceSession(str(export_of(name) / "tts.onnx")) for name in ("web", "onnx"))
-    assert (
-        {value.name for value in ours.get_inputs()}
-        == set(records["tts.onnx"].inputs)
-        == {"ids", "lengths", *web.REQUIRED}
-    )
-    inputs = {
-        "ids": np.array([[5, 40, 41, 7]]),
-        "lengths": np.array([4]),
-        "seeds": np.array([3]),
-        "max_steps": np.array(9),
-    }
+    names = {value.name for value in ours.get_inputs()}
+    assert names == set(records["tts.onnx"].inputs) == {"ids", "lengths", *web.REQUIRED}
+    inputs = {"ids": np.array([[5, 40, 41, 7]]), "lengths": np.array([4])}
+    inputs |= {"seeds": np.array([3]), "max_steps": np.array(9)}
     np.testing.assert_allclose(ours.run(None, inputs)[0], theirs.run(None, inputs)[0], rtol=0, atol=1e-6)
 
 
@@ -124,37 +117,12 @@ def address(export_of):
 
 
 @pytest.fixture
-def browser(tmp_path):
-    """Headless Chromium at a phone's width."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium, of tests/requirements.txt, is not installed")
-    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("chromium and chromedriver (Debian: chromium chromium-driver) are not installed")
-    options = selenium.ChromeOptions()
-    options.binary_location = chromium
-    words = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-dev-shm-usage"
-    for word in [*words.split(), "disable-component-update", "disable-sync", f"user-data-dir={tmp_path / 'profile'}"]:
-        options.add_argument(f"--{word}")
-    browser = selenium.Chrome(options, selenium.ChromeService(driver))
-    browser.set_script_timeout(PATIENCE)
-    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+def page(tmp_path, address):
+    """The page in headless Chromium at a phone's width."""
+    browser = start_browser(tmp_path / "profile")
+    open_page(browser, address)
     yield browser
     browser.quit()
-
-
-def samples_of_the_page(browser) -> tuple[int, np.ndarray]:
-    """Rate and samples of the sound that the page plays."""
-    script = """
-        const done = arguments[0];
-        fetch(document.getElementById("audio").src).then((response) => response.blob()).then((blob) => {
-          const reader = new FileReader();
-          reader.onload = () => done(reader.result.split(",")[1]);
-          reader.readAsDataURL(blob);
-        });
-    """
-    rate, samples = wavfile.read(io.BytesIO(base64.b64decode(browser.execute_async_script(script))))
-    return rate, samples / 32767
 
 
 def expected_samples(directory: Path, seed: int) -> np.ndarray:
@@ -172,23 +140,19 @@ def expected_samples(directory: Path, seed: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_the_page_speaks(export_of, address, browser) -> None:
+def test_the_page_speaks(export_of, address, page) -> None:
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
 
     def element(name: str):
-        return browser.find_element("id", name)
+        return page.find_element("id", name)
 
     def type_text(text: str) -> None:
         element("text").clear()
         element("text").send_keys(text)
 
     def wait_for_button() -> None:
-        WebDriverWait(browser, PATIENCE).until(
-            lambda _: element("speak").is_enabled() or element("error").is_displayed()
-        )
+        wait(lambda: element("speak").is_enabled() or element("error").is_displayed(), PATIENCE)
 
-    browser.get(address)
     wait_for_button()
     type_text(SPOKEN)
     element("seed").clear()
@@ -199,16 +163,15 @@ def test_the_page_speaks(export_of, address, browser) -> None:
     element("speak").click()
     wait_for_button()
     assert not element("error").is_displayed(), element("error").text
-    rate, samples = samples_of_the_page(browser)
+    rate, samples = wavfile.read(io.BytesIO(bytes_of(page, element("audio").get_attribute("src"))))
     assert rate == 22050 and len(samples) == len(expected) > 0.35 * rate + 1000  # the pause, and speech
-    np.testing.assert_allclose(samples, expected.clip(-1, 1), rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(samples / 32767, expected.clip(-1, 1), rtol=0, atol=TOLERANCE)
     assert np.abs(expected).max() > 0.1
     assert "s of speech in" in element("status").text and element("audio").is_displayed()
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360  # fits a phone's screen
+    assert width_of(page) <= PHONE["width"]
 
     type_text("…")
     element("text").send_keys(Keys.CONTROL, Keys.ENTER)
     wait_for_button()
     assert "There is nothing to speak" in element("error").text
-    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    assert len(loaded) > 5 and all(name.startswith((address, f"blob:{address}", "data:")) for name in loaded)
+    assert hosts_of(page) == {address.split("/")[2]}
