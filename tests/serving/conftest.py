@@ -1,7 +1,5 @@
 """Fixtures of the server's tests: the embedded voice, its reference, and an engine."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools
@@ -41,16 +39,10 @@ def library_voice(vocoder: str | None = None) -> Synthesizer:
 
 
 @functools.cache
-def reference(
-    text: str,
-    seed: int,
-    number: int = 0,
-    vocoder: str | None = None,
-    sigma_infer: float | None = None,
-    denoising_strength: float | None = None,
-) -> Tensor:
-    """The audio of `Synthesizer.stream_line`."""
-    voice = library_voice(vocoder).with_settings(seed, sigma_infer, denoising_strength)
+def reference(text: str, seed: int, number: int = 0, vocoder: str | None = None, **settings: float | None) -> Tensor:
+    """The audio of `Synthesizer.stream_line`; the settings are sigma_infer and denoising_strength."""
+    sigma, strength = (settings.get(name) for name in ("sigma_infer", "denoising_strength"))
+    voice = library_voice(vocoder).with_settings(seed, sigma, strength)
     return torch.cat(list(voice.stream_line(Line(text, seed, number))))
 
 
@@ -80,7 +72,7 @@ def running_engine(*, shares: bool = True, **settings: Any) -> Iterator[Any]:
     voices = Voices(config)
     if shares and config.voices is None:
         voices._loaded = {name: copy.copy(voice) for name, voice in loaded_voices().items()}
-        voices.load = lambda device=None: None  # type: ignore[method-assign]
+        voices.load = lambda device=None: None
     engine = Engine(voices, config)
     engine.start()
     try:
@@ -167,7 +159,7 @@ class Endpoint:
     url = "http://chat.example/v1"
 
     def __init__(self) -> None:
-        self.status, self.requests, self.timeout = 200, [], 0.0  # type: ignore[var-annotated]
+        self.status, self.requests, self.timeout = 200, [], 0.0
         self.events: Iterable[str] = [chunk("Yes."), "data: [DONE]\n\n"]
 
     def answer(self, request: Any) -> Any:
@@ -179,7 +171,7 @@ class Endpoint:
 
 
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+def endpoint(monkeypatch) -> Iterator[Endpoint]:
     import httpx
 
     endpoint = Endpoint()

@@ -1,14 +1,11 @@
 """A server process, and clients that speak to it by bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -18,7 +15,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.recipe import ROOT, start
+from tests.browser import wait as wait_until
+from tests.recipe import ROOT, free_port, start
 
 SPEECH = "/v1/audio/speech"
 PATIENCE = 120  # seconds
@@ -71,9 +69,8 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
     try:
         assert process.stdout is not None
         loading, first = (json.loads(process.stdout.readline()) for _ in range(2))
-        server = ServerProcess(
-            process, first["message"].removeprefix("listening on "), [loading, first], [], wyoming_port
-        )
+        url = first["message"].removeprefix("listening on ")
+        server = ServerProcess(process, url, [loading, first], [], wyoming_port)
         reader = Thread(target=lambda: server.log.extend(map(json.loads, process.stdout)), daemon=True)
         reader.start()
         Thread(target=lambda: server.errors.extend(process.stderr or ()), daemon=True).start()
@@ -86,18 +83,6 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
     finally:
         process.kill()
         process.wait()
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def request_bytes(body: bytes, length: int | None = None, path: str = SPEECH, headers: str = "") -> bytes:

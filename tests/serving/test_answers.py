@@ -1,7 +1,5 @@
 """Answers from a text file: which entry fits a question, as a recogniser may write it, and which questions have none."""
 
-from __future__ import annotations
-
 import pytest
 
 from common.errors import DataError
@@ -47,19 +45,6 @@ def test_questions_as_a_recogniser_writes_them(knowledge, question, answer):
     assert ask(knowledge, question) == answer
 
 
-def test_the_question_before_completes_a_follow_up(knowledge):
-    before = Turn("What is the capital of France?", "The capital of France is Paris.")
-    assert ask(knowledge, "And of Italy?") == NO_ANSWER
-    assert ask(knowledge, "And of Italy?", before) == "The capital of Italy is Rome."
-    assert ask(knowledge, "What is the capital of Spain?", before) == NO_ANSWER
-    assert ask(knowledge, "How many legs does a dog have?", before) == "A dog has four legs."
-
-
-def test_the_answer_before_is_repeated(knowledge):
-    assert ask(knowledge, "Please say that again.") == NO_REPEAT
-    assert ask(knowledge, "Could you say that again?", Turn("Who are you?", "A voice.")) == "A voice."
-
-
 CAPITAL = Turn("What is the capital of France?", "The capital of France is Paris.")
 LEGS = Turn("How many legs does a dog have?", "A dog has four legs.")
 
@@ -67,6 +52,11 @@ LEGS = Turn("How many legs does a dog have?", "A dog has four legs.")
 @pytest.mark.parametrize(
     ("question", "turns", "answer"),
     [
+        ("And of Italy?", (), NO_ANSWER),
+        ("And of Italy?", (CAPITAL,), "The capital of Italy is Rome."),
+        ("What is the capital of Spain?", (CAPITAL,), NO_ANSWER),
+        ("How many legs does a dog have?", (CAPITAL,), LEGS.answer),
+        ("Please say that again.", (), NO_REPEAT),
         ("And of Italy?", (LEGS, CAPITAL), "The capital of Italy is Rome."),
         ("And of Italy?", (CAPITAL, LEGS), NO_ANSWER),
         ("And a spider?", (CAPITAL, LEGS), "A spider has eight legs."),

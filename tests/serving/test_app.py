@@ -1,7 +1,5 @@
 """The HTTP interface, through ASGI: formats, settings, errors in OpenAI's shape, batches, the key, limits and metrics."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -59,7 +57,7 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["type"] == ("invalid_request_error" if status < 500 else "server_error")
-    return error  # type: ignore[no-any-return]
+    return error
 
 
 def test_pcm_is_the_stream_of_the_library(app: FastAPI) -> None:
@@ -72,20 +70,14 @@ def test_pcm_is_the_stream_of_the_library(app: FastAPI) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind", "rate"),
-    [
-        ("wav", "audio/wav", 24000),
-        (None, "audio/mpeg", 24000),
-        ("opus", "audio/ogg", 48000),
-        ("aac", "audio/aac", 24000),
-    ],
+    [("wav", "wav", 24000), (None, "mpeg", 24000), ("opus", "ogg", 48000), ("aac", "aac", 24000)],
 )
 def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name: str | None, kind: str, rate: int) -> None:
-    body = {"input": "Two.", "seed": 3, "speed": 0.5, "sample_rate": 24000} | (
-        {"response_format": name} if name else {}
-    )
+    body = {"input": "Two.", "seed": 3, "speed": 0.5, "sample_rate": 24000, "response_format": name}
     response = call(app, "POST", SPEECH, json=body)
     samples, found = decode(response.content)
-    assert (response.headers["content-type"], response.headers["x-sampling-rate"], found) == (kind, str(rate), rate)
+    assert response.headers["content-type"] == f"audio/{kind}"
+    assert int(response.headers["x-sampling-rate"]) == found == rate
     audio = reference("Two.", 3).numpy()
     assert len(samples) / rate == pytest.approx(2 * len(audio) / 22050, abs=0.15)
     assert np.std(samples) == pytest.approx(np.std(audio), rel=0.2)
@@ -112,14 +104,7 @@ def test_other_ways_to_the_same_speech(engine: Engine, app: FastAPI) -> None:
     strings = dict.fromkeys(nulls, "") | {"sample_rate": "22050", "seed": "3"}  # as forms send them
     for more in (nulls, strings, {"voice": "Alloy", "model": "TTS-1", "response_format": "PCM"}, {"voice": "EMBEDDED"}):
         assert call(app, "POST", SPEECH, json=body | more).content == pcm("Two.")
-    query = {
-        "text": "Two.",
-        "seed": "3",
-        "response_format": "pcm",
-        "sample_rate": "22050",
-        "voice": "nova",
-        "speed": "",
-    }
+    query = {"text": "Two.", "voice": "nova", "speed": ""} | {name: body[name] for name in list(body)[1:]}
     answer = call(app, "GET", SPEECH, params=query)
     assert answer.content == pcm("Two.") and answer.headers["content-disposition"] == 'inline; filename="speech.pcm"'
     assert call(app, "GET", SPEECH, params={"text": "Two."}).headers["content-type"] == "audio/mpeg"
@@ -130,16 +115,14 @@ def test_other_ways_to_the_same_speech(engine: Engine, app: FastAPI) -> None:
 
 
 def test_speed_and_volume_of_the_server_hold_where_a_request_names_none(engine: Engine) -> None:
-    config = {"speed": 2.0, "volume": 0.5, "seed": 3, "pcm_rate": 22050}
-    with running_engine(**config) as own:
+    with running_engine(speed=2.0, volume=0.5, seed=3, pcm_rate=22050) as own:
         app, body = app_of(own), {"input": "Good morning.", "response_format": "pcm"}
         fast = np.frombuffer(call(app, "POST", SPEECH, json=body).content, "<i2")
         plain = call(app, "POST", SPEECH, json=body | {"speed": 1, "volume": 1}).content
     assert plain == pcm("Good morning.")
     audio = np.frombuffer(plain, "<i2")
-    assert len(fast) == pytest.approx(len(audio) / 2, rel=0.1) and np.std(fast) == pytest.approx(
-        np.std(audio) / 2, rel=0.2
-    )
+    assert len(fast) == pytest.approx(len(audio) / 2, rel=0.1)
+    assert np.std(fast) == pytest.approx(np.std(audio) / 2, rel=0.2)
 
 
 @pytest.mark.parametrize(("name", "more"), [("wav", {}), ("flac", {}), ("opus", {"stream": False})])
@@ -179,29 +162,22 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
     response = speak(app, stream_format="sse")
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.headers["cache-control"] == "no-cache"
-    lines = [line for line in response.text.split("\n\n") if line]
-    events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    *deltas, done = events
+    *deltas, done = (json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n") if line)
     assert {event["type"] for event in deltas} == {"speech.audio.delta"}
     audio = b"".join(base64.b64decode(event["audio"]) for event in deltas)
     assert audio == pcm("Two.")
     frames = len(audio) // 2 // 256
-    assert done == {
-        "type": "speech.audio.done",
-        "usage": {"input_tokens": 4, "output_tokens": frames, "total_tokens": frames + 4},
-    }
+    assert done["type"] == "speech.audio.done"
+    assert done["usage"] == {"input_tokens": 4, "output_tokens": frames, "total_tokens": frames + 4}
 
 
 def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
     """In the shape of Kokoro-FastAPI; its clients name its model."""
-    body = {"model": "kokoro", "input": LONG, "voice": "alloy", "seed": 3, "response_format": "pcm"}
-    body["sample_rate"] = 22050
+    body = {"model": "kokoro", "input": LONG, "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     answer = call(app, "POST", "/dev/captioned_speech", json=body)
     lines = [json.loads(line) for line in answer.text.splitlines()]
-    audio = np.frombuffer(b"".join(base64.b64decode(line["audio"]) for line in lines), "<i2")
-    assert audio.tobytes() == pcm(LONG) and {line["audio_format"] for line in lines} == {
-        "audio/pcm;rate=22050;channels=1"
-    }
+    audio = b"".join(base64.b64decode(line["audio"]) for line in lines)
+    assert audio == pcm(LONG) and {line["audio_format"] for line in lines} == {"audio/pcm;rate=22050;channels=1"}
     said = 0.0  # seconds before a line
     for line in lines:
         assert all(said - 1e-3 <= word["start_time"] < word["end_time"] for word in line["timestamps"])
@@ -231,7 +207,6 @@ def test_words_in_one_answer_at_twice_the_speed(app: FastAPI) -> None:
         ({"input": "Two.", "speed": 5}, "speed", "speed: 5"),
         ({"input": "Two.", "response_format": "ogg"}, "response_format", "'ogg'"),
         ({"input": "Two.", "seed": -1}, "seed", "seed: -1"),
-        ({"input": "Two.", "seed": 1.5}, "seed", "seed: 1.5"),
         ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
         ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
         ({"input": ["Two."]}, "input", "input: ['Two.']"),
@@ -253,11 +228,8 @@ def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) ->
     response = call(app, "POST", BATCH, json={"input": texts, "seed": 3, "response_format": "wav"})
     assert response.headers["content-type"] == "application/zip" and response.headers["x-seed"] == "3,3,3,3,3"
     with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
-        assert archive.testzip() is None and archive.namelist() == [
-            "audio_0.wav",
-            "audio_1.wav",
-            *(f"error_{i}.json" for i in (2, 3, 4)),
-        ]
+        names = ["audio_0.wav", "audio_1.wav", *(f"error_{number}.json" for number in (2, 3, 4))]
+        assert archive.testzip() is None and archive.namelist() == names
         for number, text in enumerate(texts[:2]):
             samples, _ = soundfile.read(io.BytesIO(archive.read(f"audio_{number}.wav")), dtype="int16")
             assert samples.tobytes() == pcm(text)  # to the end that the header states
@@ -290,14 +262,8 @@ def test_models_and_voices(app: FastAPI) -> None:
         assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
     (voice,) = call(app, "GET", "/v1/voices").json()["data"]
-    assert voice == {
-        "id": "embedded",
-        "name": "embedded",
-        "object": "voice",
-        "default": True,
-        "vocoders": ["pulse-noise", "waveglow", "griffin-lim"],
-        "sampling_rate": 22050,
-    }
+    about = {"id": "embedded", "name": "embedded", "object": "voice", "default": True, "sampling_rate": 22050}
+    assert voice == about | {"vocoders": ["pulse-noise", "waveglow", "griffin-lim"]}
 
 
 def test_health_and_readiness(app: FastAPI) -> None:
@@ -337,21 +303,6 @@ def test_unknown_paths_and_methods_have_the_shape_of_errors_beside_a_page(app: F
         error_of(call(app, "POST", path), 404)
     assert error_of(call(app, "DELETE", "/v1/models/tts-1"), 405)["message"] == "method DELETE: expected GET"
     assert error_of(call(app, "GET", "/dev/captioned_speech"), 405)["message"] == "method GET: expected POST"
-
-
-def test_the_metrics_of_errors(engine: Engine) -> None:
-    """test_engine.py has those of requests."""
-    app = app_of(engine)
-
-    def count() -> float:
-        response = call(app, "GET", "/metrics")
-        assert response.headers["content-type"].startswith("text/plain")
-        found = re.search(r'^tts_errors_total{status="404"} (\S+)$', response.text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
-
-    before = count()
-    speak(app, model="nothing")
-    assert count() == before + 1
 
 
 def test_the_key(engine: Engine) -> None:
@@ -399,17 +350,20 @@ def test_the_page_of_the_interface_needs_no_other_host(app: FastAPI) -> None:
     ErrorBody.model_validate(wrong, strict=True)
 
 
-def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_is_one_line_of_the_log_with_its_text_on_demand_alone(app: FastAPI, caplog) -> None:
     with caplog.at_level(logging.INFO, logger="serving.access"):
         answer = speak(app, "Yes!")
         call(app, "GET", "/readyz")
     (record,) = caplog.records
-    fields = record.fields  # type: ignore[attr-defined]
+    fields = record.fields
     assert fields.items() >= {"path": SPEECH, "status": 200, "voice": "embedded", "seed": 3, "characters": 4}.items()
     assert fields["audio_seconds"] == pytest.approx(len(reference("Yes!", 3)) / 22050, abs=1e-3)
     assert 0 < fields["first_byte"] <= fields["seconds"]
     assert "Yes" not in str(fields)
     assert fields["request_id"] == answer.headers["x-request-id"] != speak(app).headers["x-request-id"]
+    with running_engine(log_texts=True) as engine, caplog.at_level(logging.INFO, logger="serving.access"):
+        speak(app_of(engine, log_texts=True), "Yes!")
+    assert caplog.records[-1].fields["texts"] == ["Yes!"]
 
 
 @pytest.mark.parametrize(
@@ -420,20 +374,12 @@ def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog:
         (SPEECH, "The key is {HH hunter}", "input: invalid_text"),
     ],
 )
-def test_the_log_of_a_refused_request_has_no_text(
-    app: FastAPI, caplog: pytest.LogCaptureFixture, path: str, text: Any, words: str
-) -> None:
+def test_the_log_of_a_refused_request_has_no_text(app: FastAPI, caplog, path: str, text: Any, words: str) -> None:
     with caplog.at_level(logging.INFO, logger="serving.access"):
         answer = call(app, "POST", path, json={"input": text})
     assert "hunter" in error_of(answer, 400)["message"].lower()
-    assert caplog.records[-1].fields["error"] == words  # type: ignore[attr-defined]
-    assert "hunter" not in str(caplog.records[-1].fields).lower()  # type: ignore[attr-defined]
-
-
-def test_the_log_has_texts_where_the_settings_ask_for_them(caplog: pytest.LogCaptureFixture) -> None:
-    with running_engine(log_texts=True) as engine, caplog.at_level(logging.INFO, logger="serving.access"):
-        speak(app_of(engine, log_texts=True), "Yes!")
-    assert caplog.records[-1].fields["texts"] == ["Yes!"]  # type: ignore[attr-defined]
+    assert caplog.records[-1].fields["error"] == words
+    assert "hunter" not in str(caplog.records[-1].fields).lower()
 
 
 def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:

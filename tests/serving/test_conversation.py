@@ -1,7 +1,5 @@
 """A conversation from sound files to sound files: the recogniser confirms the words of the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from serving.config import ConversationConfig
 from serving.conversation import NO_WORDS, Conversation, main, speak
 from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.form import ended_sentences as sentence_ends
-from tests.recipe import ROOT, assert_spoken, run, skip_without_evaluators
+from tests.recipe import assert_spoken, run, skip_without_evaluators
 from tests.serving.conftest import chunk, library_voice, reference
 
 pytestmark = pytest.mark.slow
@@ -58,16 +56,6 @@ def test_a_question_is_answered_by_speech(questions, tmp_path, capsys):
     np.testing.assert_array_equal(streamed, soundfile.read(answer, dtype="int16")[0])
 
 
-def test_questions_in_turn_share_their_context(questions, tmp_path):
-    main([*map(str, questions), "-o", str(tmp_path / "answer.flac"), "--seed", "1"])
-    for name, text in (
-        ("answer_0", "There are seven days in a week."),
-        ("answer_1", "There are three hundred and sixty five days in a year."),
-        ("answer_2", NO_WORDS),
-    ):
-        assert_says(tmp_path / f"{name}.flac", text)
-
-
 def test_a_chat_model_answers_by_speech(questions, endpoint, tmp_path):
     endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
     flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
@@ -75,17 +63,13 @@ def test_a_chat_model_answers_by_speech(questions, endpoint, tmp_path):
     assert_says(tmp_path / "answer_1.wav", "There are seven days in a week. A dog has four legs.")
     contents = [message["content"] for message in endpoint.requests[1][2]["messages"]]
     answer = "There are seven days in a week. A dog has four legs."
-    assert contents[1:3] == ["How many days are in a week?", answer] and len(contents) == 4
+    assert contents[1:3] == ["How many days are in a week?", answer] and "year" in contents[3]
 
 
 @pytest.mark.usefixtures("evaluators")
-def test_a_question_without_words_leaves_the_turns():
+def test_silence_and_questions_without_words():
     turns = [Turn("Hello.", "Good morning.")]
     assert list(Conversation().answer("", turns, sentence_ends)) == [NO_WORDS] and len(turns) == 1
-
-
-@pytest.mark.usefixtures("evaluators")
-def test_faint_noise_has_no_words():
     noise = np.random.default_rng(0).uniform(-1, 1, 22050).astype(np.float32)
     assert Conversation().transcribe(0.0049 * noise, 22050) == "" == Conversation().transcribe(noise[:0], 22050)
 
@@ -127,8 +111,5 @@ def test_mistakes_are_one_error_without_a_traceback(questions, tmp_path):
     with pytest.raises(UsageError, match=r"-o answer\.mid: expected a name that ends in \.wav, \.flac, \.ogg"):
         main([str(questions[0]), "-o", "answer.mid"])
     result = run("serving/conversation.py", questions[0], "-o", answer, "--chat-model", "parrot")
-    assert (result.code, result.err) == (
-        2,
-        "error: --chat-url and --chat-model: one is missing, expected both or none\n",
-    )
-    assert not answer.exists() and ROOT.exists()
+    assert result.code == 2 and not answer.exists()
+    assert result.err == "error: --chat-url and --chat-model: one is missing, expected both or none\n"

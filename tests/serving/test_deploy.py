@@ -1,7 +1,5 @@
 """Containers: files that parse, queries of metrics that the server exports, flags that it has, an image with all it imports."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -39,7 +37,7 @@ def test_every_query_uses_exported_metrics() -> None:
     assert {name for query in queries for name in re.findall(r"\b(?:tts|process)_\w+", query)} <= exported
 
 
-def test_commands_have_flags_that_exist_and_time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_have_flags_that_exist_and_time_to_stop(monkeypatch) -> None:
     from serving.__main__ import LAST_BYTES, parse_args
 
     monkeypatch.delenv("TTS_API_KEY", raising=False)

@@ -1,7 +1,5 @@
 """Bytes of each format against libsndfile, Python's own reader of wav, and FFmpeg's decoder."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import wave
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,7 +16,6 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio, to_pcm
 from serving.encoding import CODECS, Encoder, Filter, tempo_factors, wav_header
-from serving.schemas import Rate
 from tests.serving.conftest import decode
 
 RATE, SECONDS, PITCH = 22050, 2.0, 440.0
@@ -34,7 +30,7 @@ def parts(audio: Tensor) -> list[Tensor]:
 
 
 def encode(name: str, audio: Tensor, *settings: object) -> bytes:
-    encoder = Encoder(name, RATE, *settings)  # type: ignore[arg-type]
+    encoder = Encoder(name, RATE, *settings)
     return b"".join([*map(encoder.encode, parts(audio)), encoder.finish()])
 
 
@@ -106,16 +102,6 @@ def test_speed_changes_the_duration_and_not_the_pitch(speed: float) -> None:
     assert all(factor >= 0.5 for factor in tempo_factors(speed))
 
 
-@pytest.mark.parametrize("rate", get_args(Rate))
-def test_the_rate_of_the_file_can_be_chosen(rate: int) -> None:
-    encoder = Encoder("wav", RATE, 1.0, rate)
-    data = encoder.encode(tone()) + encoder.finish()
-    samples, found = decode(data)
-    assert found == rate == encoder.rate
-    assert len(samples) / rate == pytest.approx(SECONDS, abs=0.01)
-    assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
-
-
 @pytest.mark.parametrize("rate", [24000, 16000, 44100])
 def test_another_rate_has_no_seams(rate: int) -> None:
     """A chord at the instants of the other rate, whatever the parts: the closed form is the reference."""
@@ -142,23 +128,15 @@ def test_a_stream_without_audio_is_a_file_without_samples(name: str) -> None:
     assert data == wav_header(RATE) if name == "wav" else len(data) < 10000
 
 
-def test_samples_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        Encoder("mp3", RATE).encode(torch.tensor([float("nan")]))
-
-
-def test_samples_through_the_filters_are_rounded_and_clipped() -> None:
+def test_samples_through_the_filters_are_rounded_and_clipped_and_none_is_infinite() -> None:
     """At the audio's own rate and speed, the filters change nothing: to_pcm is the reference, above full scale as well."""
     audio = 1.5 * torch.randn(5000).clamp(-1, 1)
     filters = Filter(RATE, 1.0, RATE)
     samples = [filters.process(part.numpy()) for part in audio.split(999)]
     np.testing.assert_array_equal(np.concatenate([*samples, filters.finish()]), to_pcm(audio))
-
-
-@pytest.mark.parametrize("name", ["mp3", "opus", "aac"])
-def test_lossy_formats_have_64_kbit_a_second(name: str) -> None:
-    noise = 0.1 * torch.randn(10 * RATE).clamp(-3, 3)
-    assert len(encode(name, noise)) * 8 / 10 == pytest.approx(64_000, rel=0.25)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        Encoder("mp3", RATE).encode(torch.tensor([float("nan")]))
+    assert Encoder("pcm", RATE, 2.0, 8000).seconds(torch.zeros(RATE)) == 0.5
 
 
 def test_the_last_samples_reach_the_file() -> None:
@@ -173,7 +151,3 @@ def test_the_last_samples_reach_the_file() -> None:
 def test_an_mp3_states_no_length() -> None:
     """LAME's Xing or Info frame, which a stream cannot fill in, would be a frame of silence with a wrong length."""
     assert not re.search(b"Xing|Info", encode("mp3", tone())[:500])
-
-
-def test_seconds_are_those_of_the_file() -> None:
-    assert Encoder("pcm", RATE, 2.0, 8000).seconds(torch.zeros(RATE)) == 0.5

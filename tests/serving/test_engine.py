@@ -1,7 +1,5 @@
 """The engine: the sound of the library alone and under load, batches, limits, cancellation and stopping."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,11 @@ from tests.serving.conftest import LONG, TEXTS, collect, reference, run, running
 pytestmark = pytest.mark.slow
 
 
+async def collect_all(engine: Engine, requests: list[SpeechRequest], **settings: Any) -> list[Any]:
+    """What each of several requests at once comes to: its audio, or, with return_exceptions, its error."""
+    return await asyncio.gather(*(collect(engine.submit(request)) for request in requests), **settings)
+
+
 def speak(engine: Engine, **request: Any) -> tuple[torch.Tensor, SpeechStream]:
     async def call() -> tuple[torch.Tensor, SpeechStream]:
         stream = engine.submit(SpeechRequest(**request))
@@ -40,31 +43,21 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     requests += [SpeechRequest(text=TEXTS[0], seed=4, number=3)]
     requests += [SpeechRequest(text="[pause:0.2s]Title\n\nB[pause:1.5s] <b>No.</b>[pause:0.1s]", seed=5)]
 
-    async def call() -> list[torch.Tensor]:
-        return list(await asyncio.gather(*(collect(engine.submit(request)) for request in requests)))
-
     before = sample(engine, "tts_batch_size_count"), sample(engine, "tts_batch_size_sum")
-    sounds = run(call())
+    sounds = run(collect_all(engine, requests))
     batches = sample(engine, "tts_batch_size_count") - before[0]
     pieces = sample(engine, "tts_batch_size_sum") - before[1]
-    assert pieces == 10 + len(pieces_of(LONG)) and batches < pieces  # several pieces were one batch
+    assert pieces == 10 + len(Synthesizer.embedded(device="cpu").cut_line(Line(LONG)))
+    assert batches < pieces  # several pieces were one batch
     for request, sound in zip(requests, sounds, strict=True):
         settings = {"vocoder": request.vocoder, "denoising_strength": request.denoising_strength}
         settings |= {"sigma_infer": request.sigma} if request.sigma else {}
         assert torch.equal(sound, reference(request.text, request.seed, request.number, **settings)), request
 
 
-def pieces_of(text: str) -> list[Any]:
-    return Synthesizer.embedded(device="cpu").cut_line(Line(text))
-
-
 def test_without_batching_requests_are_computed_one_after_the_other() -> None:
-    async def call() -> list[torch.Tensor]:
-        return list(await asyncio.gather(*(collect(engine.submit(r)) for r in requests)))
-
-    requests = [SpeechRequest(text=text, seed=1) for text in TEXTS]
     with running_engine(batching=False) as engine:
-        sounds = run(call())
+        sounds = run(collect_all(engine, [SpeechRequest(text=text, seed=1) for text in TEXTS]))
         assert sample(engine, "tts_batch_size_count") == sample(engine, "tts_batch_size_sum") == len(TEXTS)
     for text, sound in zip(TEXTS, sounds, strict=True):
         assert torch.equal(sound, reference(text, 1))
@@ -100,7 +93,7 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_values", "status", "param", "words"),
+    ("values", "status", "param", "words"),
     [
         ({"text": "  "}, 400, "input", "empty"),
         ({"text": "Two.", "voice": "../embedded"}, 400, "voice", "is not one of embedded"),
@@ -110,13 +103,10 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
         ({"text": "* * *"}, 400, "input", "holds nothing to speak"),
     ],
 )
-def test_a_request_that_cannot_be_spoken(
-    engine: Engine, request_values: dict, status: int, param: str, words: str
-) -> None:
+def test_a_request_that_cannot_be_spoken(engine: Engine, values: dict, status: int, param: str, words: str) -> None:
     with pytest.raises(RequestError) as caught:
-        speak(engine, **request_values)
-    assert caught.value.status == status and caught.value.param == param
-    assert words in caught.value.message
+        speak(engine, **values)
+    assert (caught.value.status, caught.value.param) == (status, param) and words in caught.value.message
     assert sample(engine, "tts_queue_length") == 0
 
 
@@ -144,10 +134,8 @@ def test_metrics_of_each_result() -> None:
         await until(lambda: whole.ended)
         assert sample(engine, "tts_characters_total", voice="embedded") == len("Two.Good morning.{XX}") + len(LONG)
         seconds = (first.samples + waiting.samples + whole.samples) / 22050
-        assert (
-            sample(engine, "tts_audio_seconds_total", voice="embedded") == pytest.approx(seconds)
-            and waiting.samples == 0
-        )
+        assert sample(engine, "tts_audio_seconds_total", voice="embedded") == pytest.approx(seconds)
+        assert waiting.samples == 0
         assert first.samples == len(reference("Two.", 1)) and whole.samples < len(reference(LONG, 1)) / 2
         assert sample(engine, "tts_first_byte_seconds_sum") == pytest.approx(first.first)
         assert sample(engine, "tts_request_seconds_sum") > first.first
@@ -284,38 +272,11 @@ def test_a_consumer_whose_loop_has_ended_cancels_its_request(engine: Engine) -> 
     assert stream.cancelled and len(stream.speeches) < 4
 
 
-def test_stopping_ends_after_the_grace() -> None:
-    async def call() -> None:
-        stream = engine.submit(SpeechRequest(text=LONG * 5, seed=1))
-        consumer = asyncio.ensure_future(collect(stream))
-        assert not await engine.stop(0.2)
-        assert len(stream.speeches) < 20  # cut off, and the thread has ended
-        with pytest.raises(RequestError) as caught:
-            await consumer
-        assert caught.value.code == "not_ready" and sample(engine, "tts_queue_length") == 0
-
-    with running_engine() as engine:
-        run(call())
-
-
-def silent_voice(folder: Path) -> None:
-    """A copy of the embedded voice whose gate fires at the first step."""
-    folder.mkdir()
-    with safe_open(EMBEDDED / "tacotron2.safetensors", "pt") as file:
-        weights, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    weights["decoder.gate_layer.linear_layer.bias"].fill_(100)
-    metadata.pop(CHECKSUM, None)
-    save_file(weights, folder / "tacotron2.safetensors", metadata)
-
-
 def test_a_text_without_audio_is_an_error_of_no_other_request(engine: Engine) -> None:
     """The gate of the embedded voice fires at once for a single phoneme."""
 
-    async def call() -> list[Any]:
-        streams = [engine.submit(SpeechRequest(text=text, seed=1)) for text in ("{OW}", "Two.")]
-        return list(await asyncio.gather(*map(collect, streams), return_exceptions=True))
-
-    error, sound = run(call())
+    requests = [SpeechRequest(text=text, seed=1) for text in ("{OW}", "Two.")]
+    error, sound = run(collect_all(engine, requests, return_exceptions=True))
     assert isinstance(error, RequestError) and error.status == 400 and error.code == "no_audio"
     assert torch.equal(sound, reference("Two.", 1))
 
@@ -326,7 +287,7 @@ class FailingVocoder:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def with_settings(self, seed: int, sigma: float, strength: float) -> FailingVocoder:
+    def with_settings(self, seed: int, sigma: float, strength: float) -> "FailingVocoder":
         return self
 
     def stream(self, *args: object) -> Any:
@@ -343,14 +304,11 @@ class FailingVocoder:
     ],
 )
 def test_a_computation_that_fails_ends_its_request_alone(vocoder: Any, code: str) -> None:
-    async def call() -> list[Any]:
-        requests = [SpeechRequest(text="Two.", seed=1, vocoder=vocoder) for vocoder in ("waveglow", "griffin-lim")]
-        return list(await asyncio.gather(*(collect(engine.submit(r)) for r in requests), return_exceptions=True))
-
+    requests = [SpeechRequest(text="Two.", seed=1, vocoder=vocoder) for vocoder in ("waveglow", "griffin-lim")]
     with running_engine() as engine:
         _, neural, _ = engine.voices.all_loaded()
         neural.vocoder = vocoder
-        failure, sound = run(call())
+        failure, sound = run(collect_all(engine, requests, return_exceptions=True))
         assert isinstance(failure, RequestError) and failure.status == 500 and failure.code == code
         assert failure.kind == "server_error" and "shapes" not in failure.message
         assert torch.equal(sound, reference("Two.", 1, vocoder="griffin-lim"))
@@ -358,7 +316,13 @@ def test_a_computation_that_fails_ends_its_request_alone(vocoder: Any, code: str
 
 
 def test_a_voice_that_cannot_speak_ends_the_start(tmp_path: Path) -> None:
-    silent_voice(tmp_path / "broken")
+    """A copy of the embedded voice whose gate fires at the first step."""
+    with safe_open(EMBEDDED / "tacotron2.safetensors", "pt") as file:
+        weights, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    weights["decoder.gate_layer.linear_layer.bias"].fill_(100)
+    metadata.pop(CHECKSUM, None)
+    (tmp_path / "broken").mkdir()
+    save_file(weights, tmp_path / "broken" / "tacotron2.safetensors", metadata)
     config = ServingConfig(cpu=True, voices=tmp_path)
     engine = Engine(Voices(config), config)
     failures: list[bool] = []

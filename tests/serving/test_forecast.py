@@ -1,7 +1,5 @@
 """Waiting times against a simulation in small steps, and turns of refused clients."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

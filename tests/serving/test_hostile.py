@@ -3,8 +3,6 @@
 The counts are samples. By hand, with more: HOSTILE=20 pytest tests/serving/test_hostile.py
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -66,36 +64,27 @@ def test_random_requests_break_no_promise_of_the_openapi_document(server: Server
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 400),
-        (b"[" * 100_000, 400),
-        (b'{"input": ' * 50_000 + b"1", 400),
-        (b'{"input": "\xff\xfe"}', 400),
-        (b'{"input": "\\ud800"}', 400),
-        (b'{"input": "a", "seed": 1e999}', 400),
-        (b'{"input": "a", "seed": ' + b"9" * 5000 + b"}", 400),
-        (b'{"input": "a", "speed": NaN}', 400),
-        (b'{"input": "a", "voice": "../../etc/passwd"}', 400),
-        (b'{"input": "a", "voice": {"id": "\\u0000"}}', 400),
-        (b'{"input": "a", "model": "../x"}', 404),
-        (b'{"input": "' + b"a" * 4097 + b'"}', 400),
-        (b'{"input": "' + b"a" * MEGABYTE + b'"}', 413),
-    ],
-)
-def test_bodies_that_are_refused(server: ServerProcess, body: bytes, status: int) -> None:
-    answer = httpx.post(f"{server.url}{SPEECH}", content=body, headers=JSON, timeout=PATIENCE)
-    assert answer.status_code == status and len(answer.content) < 2000
-    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+def test_bodies_that_are_refused(server: ServerProcess) -> None:
+    broken = (b"", b"[" * 100_000, b'{"input": ' * 50_000 + b"1", b'{"input": "\xff\xfe"}', b'{"input": "\\ud800"}')
+    values = (b'"seed": 1e999', b'"seed": ' + b"9" * 5000, b'"speed": NaN', b'"input": "' + b"a" * 4097 + b'"')
+    names = (b'"voice": "../../etc/passwd"', b'"voice": {"id": "\\u0000"}')
+    bodies = dict.fromkeys(broken, 400) | {b'{"input": "' + b"a" * MEGABYTE + b'"}': 413}
+    bodies |= {b'{"input": "a", %s}' % value: 400 for value in values + names} | {
+        b'{"input": "a", "model": "../x"}': 404
+    }
+    for body, status in bodies.items():
+        answer = httpx.post(f"{server.url}{SPEECH}", content=body, headers=JSON, timeout=PATIENCE)
+        assert answer.status_code == status and len(answer.content) < 2000, body[:80]
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
 def test_paths_reach_no_file(server: ServerProcess) -> None:
-    for path in ("/v1/models/..%2f..%2fetc%2fpasswd", "/v1/../../etc/passwd", "/%00", "//etc/passwd", "/docs/../.."):
+    paths = ("/v1/models/..%2f..%2fetc%2fpasswd", "/v1/../../etc/passwd", "/%00", "//etc/passwd", "/docs/../..")
+    for path in (*paths, f"{API}/file=/etc/passwd", f"{API}/file={ROOT}/README.md"):
         with server.connect() as client:
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
             answer = b"".join(iter(lambda client=client: client.recv(65536), b""))
-        assert re.match(rb"HTTP/1.1 (404|400) ", answer) and b"root:" not in answer, path
+        assert re.match(rb"HTTP/1.1 40[034] ", answer), path
 
 
 def test_broken_http_is_refused(server: ServerProcess) -> None:
@@ -203,31 +192,24 @@ def page(server: ServerProcess) -> ServerProcess:
     return server
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "status"),
-    [
-        (b'--x\r\nContent-Disposition: form-data; name="files"\r\n\r\nabc\r\n--x--\r\n', FORM, 400),  # no file
-        (b"--x\r\nContent-Disposition: nonsense\r\n\r\nabc\r\n--x--\r\n", FORM, 400),
-        (b"--x\r\n\r\nabc\r\n--x--\r\n", FORM, 400),
-        (b"abc", FORM, 400),
-        (b"abc", "multipart/form-data", 400),
-        (b"abc", "text/plain", 400),
-        (b"", "", 400),
-        (b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\nabc\r\n--x--\r\n', FORM, 200),  # of nothing
-    ],
-)
-def test_uploads_that_are_refused(page: ServerProcess, body: bytes, kind: str, status: int) -> None:
-    answer = httpx.post(f"{page.url}{API}/upload", content=body, headers={"content-type": kind}, timeout=PATIENCE)
-    assert answer.status_code == status and (status != 200 or answer.json() == [])
+def test_uploads_that_are_refused(page: ServerProcess) -> None:
+    def status_of(body: str, kind: str) -> int:
+        request = {"content": body.encode(), "headers": {"content-type": kind}, "timeout": PATIENCE}
+        return httpx.post(f"{page.url}{API}/upload", **request).status_code
+
+    part, disposition = "--x\r\n{}\r\nabc\r\n--x--\r\n", "Content-Disposition: {}\r\n"
+    for head in ("", disposition.format("nonsense"), disposition.format('form-data; name="files"')):  # none is a file
+        assert status_of(part.format(head), FORM) == 400
+    for body, kind in (("abc", FORM), ("abc", "multipart/form-data"), ("abc", "text/plain"), ("", "")):
+        assert status_of(body, kind) == 400
+    assert status_of(part.format(disposition.format('form-data; name="other"')), FORM) == 200  # an upload of nothing
 
 
 def test_events_that_the_page_does_not_have(page: ServerProcess) -> None:
     for event in (9999, -1, "x", None):
         body = {"data": [1], "fn_index": event, "session_hash": "s"}
-        assert 400 <= httpx.post(f"{page.url}{API}/queue/join", json=body, timeout=PATIENCE).status_code < 500
-        assert (
-            400 <= httpx.post(f"{page.url}{API}/call/{event}", json={"data": [1]}, timeout=PATIENCE).status_code < 500
-        )
+        for path in ("queue/join", f"call/{event}"):
+            assert 400 <= httpx.post(f"{page.url}{API}/{path}", json=body, timeout=PATIENCE).status_code < 500
     # Else a fault of the server on these paths would be silent.
     wait_until(lambda: any("values that do not fit the page" in line.get("error", "") for line in page.log))
 

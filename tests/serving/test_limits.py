@@ -1,14 +1,12 @@
 """Limits on clients: uvicorn's connections with this server's limits, and the pace of readers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +19,7 @@ from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.limits import Connection, Pace, StallError
+from tests.browser import wait
 from tests.serving.conftest import LONG, pcm, run, running_engine, sample, until
 
 pytestmark = pytest.mark.slow
@@ -29,9 +28,6 @@ LARGE = 64 * 2**20  # bytes, more than the system holds for a client
 DEADLINE = 120  # seconds
 GET = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
 SPEECH = "/v1/audio/speech"
-# At four times the speed, audio of short sentences lasts for less than the pauses of a reader that reads each message late.
-FAST = {"seed": 3, "speed": 4.0}
-PCM = {"response_format": "pcm", "sample_rate": 22050}
 TEXT = "Two. Yes! " * 10
 
 
@@ -65,13 +61,6 @@ def running_server() -> Iterator[uvicorn.Server]:
     thread.join(DEADLINE)
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def connect(server: uvicorn.Server) -> socket.socket:
     return socket.create_connection(server.servers[0].sockets[0].getsockname(), timeout=DEADLINE)
 
@@ -91,15 +80,6 @@ def test_a_connection_is_kept_alive_and_then_closed(server: uvicorn.Server) -> N
             client.sendall(GET)
             assert read(client, b"small").startswith(b"HTTP/1.1 200")
         assert client.recv(1) == b""
-
-
-def test_requests_in_a_pipeline_are_answered_in_order(server: uvicorn.Server) -> None:
-    bodies = [b"one", b"three", b"end"]
-    with connect(server) as client:
-        posts = (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies)
-        client.sendall(b"".join(posts))
-        data = read(client, b"\r\n\r\nend")
-    assert data.count(b"HTTP/1.1 200") == 3 and data.index(b"\r\n\r\none") < data.index(b"\r\n\r\nthree")
 
 
 def test_a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
@@ -145,7 +125,7 @@ class Reader:
     """The client of an ASGI app; `seconds` of a message is the time until the app may send the next one."""
 
     def __init__(self, kind: str, path: str, messages: list[dict[str, Any]], seconds: Any) -> None:
-        self.messages, self.seconds, self.sent = messages, seconds, []  # type: ignore[var-annotated]
+        self.messages, self.seconds, self.sent = messages, seconds, []
         headers = [(b"content-type", b"application/json")]
         self.scope: dict[str, Any] = {"type": kind, "path": path, "headers": headers, "query_string": b""}
         self.scope |= {"method": "POST"} if kind == "http" else {"subprotocols": []}
@@ -163,12 +143,12 @@ class Reader:
         await asyncio.wait_for(app(self.scope, self.receive, self.send), DEADLINE)
 
 
-def http_reader(body: dict[str, Any], seconds: Any) -> Reader:
-    return Reader("http", SPEECH, [{"type": "http.request", "body": json.dumps(body).encode()}], seconds)
-
-
-def socket_reader(message: dict[str, Any], seconds: Any) -> Reader:
-    received = {"type": "websocket.receive", "text": json.dumps(message)}
+def reader_of(kind: str, text: str, seconds: Any, **settings: Any) -> Reader:
+    """A reader that asks for a text: of PCM, or of a socket, where it is the end unless the settings say otherwise."""
+    if kind == "http":
+        body = {"input": text, "response_format": "pcm", "sample_rate": 22050} | settings
+        return Reader("http", SPEECH, [{"type": "http.request", "body": json.dumps(body).encode()}], seconds)
+    received = {"type": "websocket.receive", "text": json.dumps({"type": "end", "text": text} | settings)}
     return Reader("websocket", f"{SPEECH}/stream", [{"type": "websocket.connect"}, received], seconds)
 
 
@@ -180,16 +160,11 @@ def in_real_time(message: dict[str, Any]) -> float:
     return len(message.get("body") or message.get("bytes") or b"") / 2 / 22050
 
 
-@pytest.mark.parametrize(
-    "reader",
-    [
-        http_reader({"input": LONG} | PCM | FAST, lambda _: 0.55),
-        socket_reader({"type": "end", "text": TEXT} | FAST, lambda _: 0.55),
-    ],
-    ids=["http", "websocket"],
-)
-def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(reader: Reader) -> None:
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(kind: str) -> None:
     """No message takes --idle-timeout, and all together take longer than the audio and that."""
+    # At four times the speed, audio of short sentences lasts for less than the pauses between messages.
+    reader = reader_of(kind, LONG if kind == "http" else TEXT, lambda _: 0.55, seed=3, speed=4.0)
     with running_engine(idle_timeout=0.6, page=False) as engine:
         run(reader.read(make_app(engine, engine.config)))
         run(until(lambda: not sample(engine, "tts_queue_length")))
@@ -197,16 +172,10 @@ def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(reader: Reader) ->
     assert reader.sent[-1]["type"] != "websocket.close" and reader.sent[-1].get("more_body") is not False
 
 
-@pytest.mark.parametrize(
-    "reader",
-    [
-        http_reader({"input": LONG, "seed": 3} | PCM, in_real_time),
-        socket_reader({"type": "end", "text": LONG, "seed": 3}, in_real_time),
-    ],
-    ids=["http", "websocket"],
-)
-def test_a_reader_in_real_time_gets_all(reader: Reader) -> None:
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_reader_in_real_time_gets_all(kind: str) -> None:
     """The audio lasts longer than --idle-timeout."""
+    reader = reader_of(kind, LONG, in_real_time, seed=3)
     with running_engine(idle_timeout=6, page=False) as engine:
         run(reader.read(make_app(engine, engine.config)))
     assert len(bytes_of(reader)) / 2 > 6 * 22050 and "error" not in reader.scope["log"]
@@ -216,20 +185,20 @@ def test_a_reader_in_real_time_gets_all(reader: Reader) -> None:
 def test_a_slow_reader_of_audio_is_not_idle() -> None:
     """The audio is computed sooner than the client reads it; the idle time begins after its last part."""
     text = "It is late and the ferry waits until noon and then it leaves."
-    reader = socket_reader({"type": "text", "text": f"{text}\n"}, lambda _: 0.25)  # less than a stall
+    reader = reader_of("websocket", f"{text}\n", lambda _: 0.25, type="text")  # less than a stall
     with running_engine(idle_timeout=0.5, seed=3, page=False) as engine:
         run(reader.read(make_app(engine, engine.config)))
     assert bytes_of(reader) == pcm(text)
     assert reader.sent[-1]["type"] == "websocket.close" and "0.5 seconds" in reader.sent[-1]["reason"]
 
 
-def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(monkeypatch) -> None:
     pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
     from wyoming.client import AsyncTcpClient
     from wyoming.tts import Synthesize
 
     from serving.wyoming import serve_wyoming
-    from tests.serving.server_process import free_port
+    from tests.recipe import free_port
 
     async def read_late(handler: Any, event: Any) -> None:
         await asyncio.sleep(0.55)
@@ -263,7 +232,7 @@ def test_limits_of_uvicorn(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("files", "most"), [(200, 100), (50, 1), (-1, 2**16)])
-def test_connections_leave_files_to_the_process(files: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_leave_files_to_the_process(files: int, most: int, monkeypatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda kind: (files, 1000))
     assert limits.most_connections() == most
 
@@ -271,7 +240,7 @@ def test_connections_leave_files_to_the_process(files: int, most: int, monkeypat
 class Clock:
     """A clock that runs only while a message is sent."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch) -> None:
         self.now = 0.0
         self.timeouts: list[float] = []
         monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: self.now))
@@ -306,17 +275,15 @@ def timeouts_of(clock: Clock, pace: Pace, *steps: Any) -> list[float]:
     [
         ((3.0, 3.0, 3.0), [10, 10, 10]),  # no audio: an answer may take any time, each message the limit
         (("begin", 1.0, 1.0, 1.0), [10, 9, 8]),  # audio of no length: all messages together
-        (
-            ("begin", 2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
-            [10, 10, 10, 10, 10, 9],
-        ),  # twice as long as it lasts, then the limit
+        # Twice as long as it lasts, then the limit.
+        (("begin", 2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), [10, 10, 10, 10, 10, 9]),
         (("begin", 4, 8.0, 3.0, 1, 3.0, 0.0), [10, 10, 9, 6]),  # more audio makes up for lost time
         (("begin", 100, 1.0, "begin", 3.0, 0.0), [10, 10, 7]),  # time left over does not count for the next audio
         (("begin", 3.0, "begin", 0.0), [10, 7]),  # time that is lost does
         (("begin", 30.0, 0.0), [10, 0]),
     ],
 )
-def test_the_time_of_each_message(steps: tuple, timeouts: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_each_message(steps: tuple, timeouts: list[float], monkeypatch) -> None:
     assert timeouts_of(Clock(monkeypatch), Pace(10), *steps) == pytest.approx(timeouts)
 
 

@@ -1,7 +1,5 @@
 """The log's formats: which one is chosen, and lines for a terminal. test_gate.py has those of JSON."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator
@@ -28,7 +26,7 @@ def root() -> Iterator[None]:
         (["--help"], "", "none"),
     ],
 )
-def test_the_first_line(words: list[str], variable: str, kind: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_first_line(words: list[str], variable: str, kind: str, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TTS_LOG_FORMAT", variable)
     announce(words)
     line = capsys.readouterr().out

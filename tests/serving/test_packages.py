@@ -1,7 +1,5 @@
 """The packages of the server: without them, the other tests of this folder are not collected."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

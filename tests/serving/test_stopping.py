@@ -1,7 +1,5 @@
 """SIGTERM: accepted requests and text that has arrived are spoken to their end, and no other is accepted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -15,7 +13,7 @@ import pytest
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest
-from tests.serving.conftest import LONG, pcm, run, running_engine
+from tests.serving.conftest import LONG, pcm, run, running_engine, sample
 from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, serve
 
 pytestmark = pytest.mark.slow
@@ -52,9 +50,8 @@ class Visitors:
         events: list[dict[str, Any]] = []
         audio = b""
         async with connect(self.server.url.replace("http", "ws") + f"{SPEECH}/stream") as socket:
-            await socket.send(
-                json.dumps({"type": kind, "text": TEXT})
-            )  # no word follows: the last sentence is incomplete
+            # No word follows: the last sentence is incomplete.
+            await socket.send(json.dumps({"type": kind, "text": TEXT}))
             with suppress(ConnectionClosedError):  # code 1013
                 async for message in socket:
                     if isinstance(message, bytes):
@@ -70,11 +67,8 @@ class Visitors:
         from wyoming.client import AsyncTcpClient
         from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
-        pieces = [
-            SynthesizeStart(),
-            *(SynthesizeChunk(f"{text} ") for text in SENTENCES),
-            *[SynthesizeStop()] * is_complete,
-        ]
+        chunks = [SynthesizeChunk(f"{text} ") for text in SENTENCES]
+        pieces = [SynthesizeStart(), *chunks, *[SynthesizeStop()] * is_complete]
         events: list[Any] = []
         async with AsyncTcpClient("127.0.0.1", self.server.wyoming_port) as client:
             for piece in pieces:
@@ -175,6 +169,7 @@ def test_the_grace_ends_a_visit() -> None:
                     pass
             with pytest.raises(RequestError, match="the server is stopping"):
                 engine.submit(SpeechRequest(text="Two."), visit)
+        assert len(stream.speeches) < 80 and sample(engine, "tts_queue_length") == 0  # cut off
         return calls
 
     with running_engine() as engine:

@@ -1,7 +1,5 @@
 """The stream of a request without an engine: limits of its values, its time, and its first part."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -30,16 +28,12 @@ def test_values_beyond_them_are_named(values: dict, param: str, code: str) -> No
     with pytest.raises(RequestError) as caught:
         check(SpeechRequest(**({"text": "Two."} | values)), CONFIG)
     assert (caught.value.status, caught.value.param, caught.value.code) == (400, param, code)
-    for most in (
-        {"text": "abcd"},
-        {"seed": 2**32 - 1, "sigma": 10.0, "denoising_strength": 10.0},
-        {"sigma": 0.0, "seed": 0},
-    ):
-        check(SpeechRequest(**({"text": "Two."} | most)), CONFIG)
+    check(SpeechRequest(text="abcd", seed=2**32 - 1, sigma=10.0, denoising_strength=10.0), CONFIG)
+    check(SpeechRequest(text="Two.", seed=0, sigma=0.0), CONFIG)
 
 
 @pytest.mark.slow
-def test_inference_streams_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inference_streams_the_same_bits(tmp_path: Path, monkeypatch) -> None:
     """The samples of the reference that the server's tests compare with, then half a second of silence."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the number of threads may change the last bits
     (tmp_path / "phrase.txt").write_text(f"{LONG}\n")

@@ -1,7 +1,5 @@
 """Voices of folders: the files of each, their names and vocoders, and mistakes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -31,7 +29,7 @@ def embedded(folder: Path, **names: str) -> Path:
 
 
 def voices_of(folder: Path, **settings: object) -> Voices:
-    return Voices(ServingConfig(cpu=True, voices=folder, **settings))  # type: ignore[arg-type]
+    return Voices(ServingConfig(cpu=True, voices=folder, **settings))
 
 
 def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -> None:
@@ -71,11 +69,7 @@ def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp
 
 
 def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> None:
-    folder = make_voice(
-        tmp_path / "ben",
-        tacotron2__pt=EMBEDDED / "tacotron2.safetensors",
-        waveglow__pt=EMBEDDED / "waveglow.safetensors",
-    )
+    folder = embedded(tmp_path / "ben", tacotron2__pt="tacotron2.safetensors", waveglow__pt="waveglow.safetensors")
     (folder / "notes").mkdir()  # no voice
     voices = voices_of(folder)
     assert voices.names == ["embedded", "ben"]
@@ -114,9 +108,8 @@ def test_mistakes_name_the_folder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_voice_of_a_folder_speaks_as_the_library_does(tmp_path: Path) -> None:
-    embedded(
-        tmp_path / "ben", tacotron2__safetensors="tacotron2.safetensors", waveglow__safetensors="waveglow.safetensors"
-    )
+    names = ("tacotron2.safetensors", "waveglow.safetensors")
+    embedded(tmp_path / "ben", **{name.replace(".", "__"): name for name in names})
     voices = voices_of(tmp_path, embedded=False)
     voices.load("cpu")
     assert voices.sampling_rate("ben") == 22050

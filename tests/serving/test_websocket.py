@@ -1,7 +1,5 @@
 """Speech over a WebSocket: the sentences of the library, whatever the sizes of the messages; cancellation and errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +19,6 @@ pytestmark = pytest.mark.slow
 PATH = "/v1/audio/speech/stream"
 SENTENCES = ["Yes!", "It is nine.", "Good morning."]
 TEXT = f"{SENTENCES[0]}\n* * *\n{SENTENCES[1]} {SENTENCES[2]}\n🙂"
-PATIENCE = 120  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +71,7 @@ def test_audio_is_that_of_the_sentences_whatever_the_pieces(client: TestClient, 
 def test_audio_comes_before_the_end_of_the_text(client: TestClient) -> None:
     with client.websocket_connect(PATH) as socket:
         socket.send_json({"type": "text", "text": "Yes! And "})
-        assert receive(socket)["type"] == "started"  # type: ignore[index]
+        assert receive(socket)["type"] == "started"
         assert receive(socket) == {"type": "sentence", "number": 0, "text": "Yes!"}
         assert isinstance(receive(socket), bytes)
         socket.send_json({"type": "end", "text": "then."})
@@ -115,9 +112,7 @@ def test_characters_that_are_cancelled_or_spoken_do_not_wait() -> None:
         client = TestClient(make_app(engine, engine.config))
         with client.websocket_connect(PATH) as socket:
             for _ in range(3):
-                socket.send_json(
-                    {"type": "text", "text": "It is late. The ferry waits and"}
-                )  # a sentence, and the rest
+                socket.send_json({"type": "text", "text": "It is late. The ferry waits and"})  # is cut
                 socket.send_json({"type": "cancel"})
                 receive_until(socket, "cancelled")
             for _ in range(3):
@@ -131,7 +126,7 @@ def test_characters_that_are_cancelled_or_spoken_do_not_wait() -> None:
 def test_speed_and_rate(client: TestClient) -> None:
     with client.websocket_connect(PATH) as socket:
         socket.send_json({"type": "start", "seed": 3, "speed": 2.0, "sample_rate": 16000})
-        assert receive(socket)["sampling_rate"] == 16000  # type: ignore[index]
+        assert receive(socket)["sampling_rate"] == 16000
         socket.send_json({"type": "end", "text": "Good morning."})
         _, audio = receive_until(socket, "done")
     samples = len(reference("Good morning.", 3)) / 2 * 16000 / 22050

@@ -1,7 +1,5 @@
 """The relay between an event and the player: order, one reader, no leftovers."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Events of the page without a browser: messages, an answer spoken to its end, and a recording that is no sound."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -73,7 +71,7 @@ def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
             engine.begin_stop()
             return stream
 
-        engine.submit = submit_and_stop  # type: ignore[method-assign]
+        engine.submit = submit_and_stop
         talker: Any = Talker(Speaker(engine, relay), None)
         talker.conversation, talker.transcribe = SimpleNamespace(answer=lambda *given: iter(answers)), transcribe
         answer = talker.answer("question.wav", [], None, None, None)
