@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
@@ -42,7 +44,7 @@ from studio.prepare.review import (
     write_review,
 )
 from studio.prepare.sources import SourceFile, drop_copies, find_sources
-from studio.prepare.speakers import ALIKE, SEVERAL, Sound, describe_voices, find_voices, is_sound_only
+from studio.prepare.speakers import ALIKE, SEVERAL, Sound, describe_voices, find_copies, find_voices, is_sound_only
 from studio.prepare.texts import (
     RECOGNISED,
     WORDS,
@@ -81,8 +83,8 @@ def prepare(options: PrepareOptions) -> None:
     """Cut, transcribe and check the recordings; write the review and the filelists."""
     project = options.project
     cut = cut_all(options)
-    others = find_other_voice(cut, options)
-    rows = propose(cut, transcribe_all(cut, options), others, options)
+    voices = compare_voices(cut, options)
+    rows = propose(cut, transcribe_all(cut, options), voices, options)
     alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language)
     rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
     edits = carry_edits(rows, *_earlier(project))
@@ -229,10 +231,17 @@ def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, lis
     return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
 
 
-def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
-    """Return the clips in another voice than most. Raises DataError if they are many and several speakers are not allowed."""
+class ComparedVoices(NamedTuple):
+    """The clips in another voice than most, and the embedding (K, D) of each clip, or without one None."""
+
+    others: set[str]
+    embeddings: np.ndarray | None
+
+
+def compare_voices(cut: CutRecordings, options: PrepareOptions) -> ComparedVoices:
+    """Find the clips in another voice than most. Raises DataError if they are many and several speakers are not allowed."""
     if options.allow_several_speakers:
-        return set()
+        return ComparedVoices(set(), None)
     clips = [clip for recording in cut.recordings for clip in recording.clips]
     sounds = [ClipSound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
     with Ledger(options.project.state / "voices.jsonl") as ledger:
@@ -242,7 +251,7 @@ def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
     ours = sorted(set(range(len(clips))) - set(voices.others))
     one, other = (_sound_of([clips[index] for index in group]) for group in (ours, voices.others))
     if voices.others and is_sound_only([sounds[index] for index in ours], one, embeddings[voices.others], other):
-        return set()
+        return ComparedVoices(set(), embeddings)
     others = {clips[index].name for index in voices.others}
     if len(others) >= SEVERAL * len(clips):
         names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
@@ -252,7 +261,7 @@ def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
             "A voice is learned from one speaker: move the others' recordings to another folder, or use all of them with"
             " --allow-several-speakers"
         )
-    return others
+    return ComparedVoices(others, embeddings)
 
 
 def _sound_of(clips: Sequence[CutClip]) -> Sound:
@@ -262,14 +271,12 @@ def _sound_of(clips: Sequence[CutClip]) -> Sound:
 
 
 def propose(
-    cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
+    cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], voices: ComparedVoices, options: PrepareOptions
 ) -> list[ClipRow]:
-    """Return a row for every clip, with its faults; `others` are the clips in another voice."""
+    """Return a row for every clip, with its faults."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
-    # of clips with the same samples the first one counts, or the first with a text by people
-    by_worth = sorted(zip(clips, of_clips, strict=True), key=lambda pair: pair[1].source == RECOGNISED, reverse=True)
-    first = {clip.digest: clip.name for (_, clip), _ in by_worth}
+    doubles = _find_doubles([clip for _, clip in clips], of_clips, voices.embeddings)
     candidates = [
         Candidate(
             clip.seconds,
@@ -278,8 +285,8 @@ def propose(
             clip.measures,
             text.words_wrong,
             text.letters_wrong,
-            clip.name in others,
-            "" if first[clip.digest] == clip.name else first[clip.digest],
+            clip.name in voices.others,
+            doubles.get(clip.name, ""),
             clip.silence,
         )
         for (_, clip), text in zip(clips, of_clips, strict=True)
@@ -300,6 +307,18 @@ def propose(
         )
         for (recording, clip), text, found in zip(clips, of_clips, faults, strict=True)
     ]
+
+
+def _find_doubles(clips: Sequence[CutClip], texts: Sequence[ClipText], embeddings: np.ndarray | None) -> dict[str, str]:
+    """Return the original of each clip that repeats another one; it has a text by people if one has, and the wider bandwidth."""
+    worth = [(text.source == RECOGNISED, -clip.measures.bandwidth) for clip, text in zip(clips, texts, strict=True)]
+    order = sorted(range(len(clips)), key=worth.__getitem__)
+    if embeddings is None:  # only the same samples are known to repeat
+        first: dict[str, int] = {}
+        copies = {i: first[clips[i].digest] for i in order if first.setdefault(clips[i].digest, i) != i}
+    else:
+        copies = find_copies(embeddings, [clip.seconds for clip in clips], order)
+    return {clips[copy].name: clips[original].name for copy, original in copies.items()}
 
 
 def _training_options(alphabet: AlphabetChoice, sampling_rate: int) -> Options:

@@ -90,7 +90,7 @@ class Candidate(NamedTuple):
     words_wrong: float  # share of the transcript; nan if nothing was compared
     letters_wrong: float  # likewise
     speaker: bool  # another voice than the others'
-    double: str  # name of an earlier clip with the same samples, or ""
+    double: str  # name of the clip that it repeats, or ""
     silence: float  # seconds of digital silence
 
 

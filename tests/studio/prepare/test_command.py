@@ -303,3 +303,17 @@ def test_recordings_whose_words_nothing_recognises_are_left_out(tmp_path, capsys
         path.unlink()
     with pytest.raises(DataError, match="none of its recordings can be used"):
         run(tmp_path / "in", tmp_path / "none", "--language", "de")
+
+
+@pytest.mark.parametrize(("words", "doubles"), [((), 2), (("--allow-several-speakers",), 1)])
+def test_a_copy_in_another_format_is_a_double(words: tuple[str, ...], doubles: int, tmp_path) -> None:
+    """The clip with a text by people counts. Without voices to compare, only the same samples are known as a copy."""
+    for number in range(1, 6):
+        text = write_talk(tmp_path / "in" / f"clip{number}.wav", range(number, number + 1))
+        (tmp_path / "in" / f"clip{number}.txt").write_text(text)
+    samples, rate = soundfile.read(tmp_path / "in" / "clip1.wav")
+    soundfile.write(tmp_path / "in" / "another.ogg", samples, rate)
+    soundfile.write(tmp_path / "in" / "another.flac", samples, rate, subtype="PCM_16")
+    rows = table(run(tmp_path / "in", tmp_path / "out", "--validation", "1", *words))
+    found = {row["recording"]: row["faults"] for row in rows if "double" in row["faults"]}
+    assert found == dict.fromkeys(["another.flac", "another.ogg"][:doubles], "double of clip1")
