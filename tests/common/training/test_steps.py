@@ -160,6 +160,8 @@ def test_two_ways_to_compute_a_step_exclude_each_other() -> None:
         accelerate_training(spec, nn.Linear(2, 1), None, {"compile": "default", "graphs": True})
     with pytest.raises(UsageError, match="--plain and --recompute: each chooses another way"):
         accelerate_training(spec, nn.Linear(2, 1), None, {"plain": True, "recompute": True, "compile": False})
+    model = spec.build(n_flows=2, WN_config={"n_layers": 1, "n_channels": 4, "kernel_size": 3})
+    assert accelerate_training(spec, model, None, {"plain": True}) is model
 
 
 def state_with_statistics(**skipping: float) -> TrainState:
