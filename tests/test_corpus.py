@@ -166,3 +166,10 @@ def test_errors_name_file_and_line_of_malformed_sentences(tmp_path: Path, line: 
     path.write_text(f"Fine.\n{line}\n")
     with pytest.raises(make_corpus.CorpusError, match=r"sentences\.txt:2: got"):
         list(make_corpus.read_sentences(path))
+
+
+def test_missing_tools_are_named_with_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wanted = "^festival and oggenc not found: run `apt-get install festival festvox-us-slt-hts vorbis-tools` first$"
+    with pytest.raises(make_corpus.CorpusError, match=wanted):
+        make_corpus.require_tools()
