@@ -1,7 +1,5 @@
 """The page's server as a process of its own, for tests: its address, and the hosts beyond loopback that it contacts."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -55,14 +53,9 @@ def serve(projects: Path, folder: Path, *flags: str, environment: dict[str, str]
     words = ["--projects", str(projects), "--port", "0", "--no-open", "--cpu", *flags]
     output = folder / "output"  # a full pipe would stop the server once it is full
     with output.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(folder / "hosts"), *words],
-            cwd=ROOT,
-            env={**os.environ, **(environment or {})},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-c", PROGRAM, str(folder / "hosts"), *words]
+        options = {"cwd": ROOT, "env": os.environ | (environment or {}), "start_new_session": True}
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **options)
     try:
         while not (found := re.search(r"^the page: (http://.*:\d+/)(?:\?token=(\S+))?\n", output.read_text(), re.M)):
             assert process.poll() is None, output.read_text()

@@ -1,7 +1,5 @@
 """A command for tests of runs: it prints a line, then ends, fails, or waits for a signal on which it saves."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

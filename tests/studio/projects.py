@@ -1,7 +1,5 @@
 """Projects for tests: as studio.prepare writes them, of a few clips of the embedded corpus."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -10,11 +8,29 @@ import soundfile
 
 from common.checkpoint.files import load_checkpoint, save_copy
 from models import REGISTRY
+from studio.plan.file import ModelPlan
 from studio.prepare.__main__ import PROPOSALS
 from studio.prepare.review import ClipRow, store_proposals, write_review
 from studio.project import Project
 from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
+
+SETTINGS = ModelPlan(
+    warm_start=str(EMBEDDED / "tacotron2.safetensors"),
+    batch_size=2,
+    grad_accumulation_steps=1,
+    epochs=4,
+    learning_rate=1e-3,
+    lr_schedule="cosine",
+    warmup_steps=0,
+    report_every=2,
+    report_lines=2,
+    best_by="coverage",
+    patience=50,
+    hours=None,
+    options={"freeze": ["^embedding"]},
+    reasons={"epochs": "usual for this much data"},
+)
 
 
 def make_project(project: Project, training: int = 5, validation: int = 2) -> Project:
@@ -78,9 +94,3 @@ def add_review_table(project: Project) -> list[ClipRow]:
     settings = {"recordings": str(project.recordings.resolve()), "texts": {"language": "en"}}
     project.settings.write_text(json.dumps(settings | {"cutting": {"sampling_rate": 22050}}))
     return rows
-
-
-def embedded_name() -> str:
-    """The embedded voice through its own vocoder, as the page calls it."""
-    epoch = load_checkpoint(EMBEDDED / "tacotron2.safetensors")["epoch"]
-    return f"the embedded voice (epoch {epoch}) with PulseNoise of the embedded voice"

@@ -1,7 +1,5 @@
 """The command studio.export: files as python -m exports writes them, packed, and found by their names alone."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 
@@ -44,18 +42,15 @@ def test_exports_are_written_packed_and_speak_as_the_voice(project: Project, tmp
     models = tmp_path / "unpacked" / "mine_triton" / "tts" / "1"
     voices = [(models / "tacotron2.pt", models / "waveglow.pt"), map(train_tiny_model, ("Tacotron2", "WaveGlow"))]
     settings = SynthesisConfig(seed=3, plain=True)
-    ours, theirs = (
-        Synthesizer.from_checkpoints(*voice, config=settings, device="cpu").speak("Two.")[0] for voice in voices
-    )
+    synthesizers = (Synthesizer.from_checkpoints(*voice, config=settings, device="cpu") for voice in voices)
+    ours, theirs = (synthesizer.speak("Two.")[0] for synthesizer in synthesizers)
     assert torch.equal(ours.audio, theirs.audio) and ours.audio.abs().max() > 0.01
     share.main(words(project))
     assert [download.name for download in list_downloads(project)] == ["mine.zip", "mine_triton.zip"]
     assert all(download.size == download.path.stat().st_size > 1000 for download in list_downloads(project))
 
 
-@pytest.mark.parametrize(
-    "name", ["../mine.zip", "voice/config.json", "plan.json", "/etc/passwd", "", "link.zip", "mine_link.zip"]
-)
+@pytest.mark.parametrize("name", ["../mine.zip", "plan.json", "/etc/passwd", "", "mine.zip", "mine_link.zip"])
 def test_only_packed_files_of_the_project_are_downloads(project: Project, name: str) -> None:
     (project.root / "exports").mkdir()
     for link in (project.root / "mine.zip", project.root / "exports" / "mine_link.zip"):

@@ -1,7 +1,5 @@
 """The review, the filelists, the alphabet and the stored results of a studio project."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -24,10 +22,8 @@ JAPANESE = "".join(chr(0x4E00 + n) for n in range(300))
 
 
 def row(clip: str, recording: str = "a.wav", start: float = 0.0, **cells: str) -> ClipRow:
-    base = ClipRow(
-        "yes", clip, recording, f"{start:.3f}", f"{start + 3:.3f}", f"Text of {clip}.", "a.txt", "text", "0.100", ""
-    )
-    return base._replace(**cells)
+    times, text = (f"{start:.3f}", f"{start + 3:.3f}"), f"Text of {clip}."
+    return ClipRow("yes", clip, recording, *times, text, "a.txt", "text", "0.100", "")._replace(**cells)
 
 
 def rows_of(n_recordings: int, n_clips: int) -> list[ClipRow]:
@@ -42,32 +38,26 @@ def test_commands_name_the_folder_of_projects_where_it_is_not_the_default(monkey
     assert other.command("studio.prepare", "--name") == "python -m studio.prepare --name mine --projects 'my voices'"
 
 
-def test_many_recordings_are_kept_apart() -> None:
+def test_many_recordings_are_kept_apart_up_to_twice_the_wanted_clips() -> None:
     rows = rows_of(20, 10)
     chosen = held_out_clips(rows, 0.05)
     assert 10 <= len(chosen) <= 20
     recordings = {r.recording for r in rows if r.clip in chosen}
     assert chosen == {r.clip for r in rows if r.recording in recordings}
     assert chosen == held_out_clips(rows[:], 0.05)
+    assert held_out_clips(rows_of(9, 2), 2) != held_out_clips(rows_of(10, 2), 2)
+    assert len({clip[:3] for clip in held_out_clips(rows_of(10, 2), 1)}) == 1  # both clips of one recording
+    assert len(held_out_clips(rows_of(10, 2), 1)) == 2 and len(held_out_clips(rows_of(10, 3), 1)) == 1
 
 
-def test_few_recordings_are_divided_by_time() -> None:
+def test_recordings_are_divided_where_they_are_few_or_one_of_them_is_huge() -> None:
     rows = rows_of(2, 50)
     chosen = held_out_clips(rows, 0.06)
     assert chosen == {f"r{r:02}_{c:03}" for r in range(2) for c in range(47, 50)}
-
-
-def test_one_huge_recording_among_many_does_not_take_all() -> None:
     rows = [*rows_of(1, 500), *(row(f"s{n}", f"s{n}.wav") for n in range(11))]
     assert 1 <= len(held_out_clips(rows, 1)) <= 2
     with pytest.raises(DataError, match=r"511 usable clips, expected more than the 600"):
         held_out_clips(rows, 600)
-
-
-def test_recordings_are_held_out_up_to_twice_the_wanted_clips() -> None:
-    assert held_out_clips(rows_of(9, 2), 2) != held_out_clips(rows_of(10, 2), 2)
-    assert len({clip[:3] for clip in held_out_clips(rows_of(10, 2), 1)}) == 1  # both clips of one recording
-    assert len(held_out_clips(rows_of(10, 2), 1)) == 2 and len(held_out_clips(rows_of(10, 3), 1)) == 1
 
 
 def test_clips_of_recordings_that_are_gone_are_removed(tmp_path: Path) -> None:
@@ -103,11 +93,8 @@ def test_edits_move_to_the_same_clip_alone(tmp_path: Path) -> None:
     assert found == edited
     new = [row("a", text="New proposal."), row("b", text="New too."), row("c", start=8.0)]
     result = carry_edits(new, found, old)
-    assert [(r.use, r.text) for r in result.rows] == [
-        ("no", "New proposal."),
-        ("yes", "New too."),
-        ("yes", "Text of c."),
-    ]
+    assert [r.use for r in result.rows] == ["no", "yes", "yes"]
+    assert [r.text for r in result.rows] == ["New proposal.", "New too.", "Text of c."]
     assert (result.n_edited, result.lost) == (1, ["c"])
 
 
@@ -156,12 +143,17 @@ def test_settings_of_a_project_that_are_damaged(tmp_path: Path, content: str | N
         read_settings(project)
 
 
-def test_english_needs_no_alphabet() -> None:
-    assert choose_alphabet(["A café, and José's piñata." + " Plain words" * 40], "en") == (
-        ["english_cleaners"],
-        None,
-        [],
-    )
+def test_english_needs_no_alphabet_and_other_numbers_are_spelled() -> None:
+    """Digits stayed in the texts of other languages, so that a model learned none of their words."""
+    texts = ["A café, and José's piñata." + " Plain words" * 40]
+    assert choose_alphabet(texts, "en") == (["english_cleaners"], None, [])
+    alphabet = choose_alphabet([GERMAN, "Dr. Weiß zahlt 7,50 € und 5 % mehr."], "de-AT")
+    assert alphabet.cleaners == ["numbers_de", "basic_cleaners"]
+    assert not set("0123456789€") & set(alphabet.symbols or []) and "%" in (alphabet.symbols or [])
+    assert "write these as words, which nothing spells: %, Dr." in alphabet.notes
+    alphabet = choose_alphabet([JAPANESE], "ja")
+    assert (alphabet.cleaners, alphabet.symbols) == (["numbers_ja", "transliteration_cleaners"], None)
+    assert "too many to learn" in alphabet.notes[0]
 
 
 @pytest.mark.parametrize("text", [GERMAN, RUSSIAN])
@@ -172,20 +164,6 @@ def test_other_alphabets_have_all_letters(text: str, tmp_path: Path) -> None:
     assert dropped_symbols(text, alphabet.cleaners, alphabet_of(symbols)) == []
     assert alphabet.cleaners == ["basic_cleaners"] and symbols[:2] == ["_", " "]
     assert any("(num2words has no numbers for --language xx): 7" in note for note in alphabet.notes)
-
-
-def test_numbers_are_spelled_and_what_is_left_is_named() -> None:
-    """Digits stayed in the texts of other languages, so that a model learned none of their words."""
-    alphabet = choose_alphabet([GERMAN, "Dr. Weiß zahlt 7,50 € und 5 % mehr."], "de-AT")
-    assert alphabet.cleaners == ["numbers_de", "basic_cleaners"]
-    assert not set("0123456789€") & set(alphabet.symbols or []) and "%" in (alphabet.symbols or [])
-    assert "write these as words, which nothing spells: %, Dr." in alphabet.notes
-
-
-def test_signs_for_words_are_transliterated() -> None:
-    alphabet = choose_alphabet([JAPANESE], "ja")
-    assert (alphabet.cleaners, alphabet.symbols) == (["numbers_ja", "transliteration_cleaners"], None)
-    assert "too many to learn" in alphabet.notes[0]
 
 
 def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
@@ -217,12 +195,9 @@ def test_flags_without_effect_beside_apply_are_refused_by_name(words: list[str],
     assert str(error.value) == f"{expected} without --apply"
 
 
-def test_flags_with_an_effect_beside_apply(tmp_path: Path) -> None:
+def test_flags_become_options_and_settings(tmp_path: Path) -> None:
     options = parse_args(["--apply", "--validation", "3", "--name", "mine", "--projects", str(tmp_path)])
     assert (options.apply, options.validation, options.project.projects) == (True, 3, tmp_path)
-
-
-def test_flags_become_options_and_settings(tmp_path: Path) -> None:
     flags = ["--no-fill-silence", "-sr", "16000", "--language", "de", "--pace", "3", "--allow-several-speakers"]
     options = parse_args([str(tmp_path), "--name", "mine", "--projects", str(tmp_path.parent / "out"), *flags])
     assert options.cutting == CuttingConfig(fill_silence=False, sampling_rate=16000)

@@ -1,7 +1,5 @@
 """Runs of commands: start, pause, resume, a second server, a stale process id, refusals, failures."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from studio.jobs.jobs import Job, Jobs, State, job_file
 from studio.jobs.run_files import Run, find_process, write_note
 from studio.project import Project
 from studio.train.process import describe_signal
+from tests.browser import wait as wait_for
 from tests.recipe import ROOT
 
 pytestmark = pytest.mark.slow
@@ -44,14 +42,6 @@ def jobs(tmp_path: Path):
     for job in jobs.active():
         os.killpg(job.run.pid, signal.SIGKILL)
         wait_for(lambda job=job: find_process(job.run) is None)
-
-
-def wait_for(condition: Callable[[], object]) -> object:
-    deadline = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return value
 
 
 def start(jobs: Jobs, project: Project, *words: str, name: str = "train") -> Job:
@@ -82,6 +72,8 @@ def test_a_command_runs_to_its_end_with_its_output_in_a_file(jobs, project):
     assert job.tail() == "step 1\nthe end"
     assert job.log.parent == project.root / "jobs"
     assert job.message == f"python -m {PROBE} has finished."
+    start(jobs, project, "bar")  # with control characters
+    assert end(jobs, project).tail() == "step 1\n100 %\n\\x1b[31mred"
 
 
 def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
@@ -100,9 +92,6 @@ def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
     assert job.log.read_text().count("step 1") == 2
     with pytest.raises(DataError, match="one: no train is running"):
         jobs.pause(project, "train")
-
-
-def test_a_pause_at_once_is_no_failure(jobs, project):
     jobs.start(project, "train", [PROBE, "wait"])
     jobs.pause(project, "train")  # before the command has begun
     assert end(jobs, project).state is State.PAUSED
@@ -230,9 +219,6 @@ def test_a_failure_is_shown_by_code_and_last_lines(jobs, project):
     job = end(jobs, project)
     assert job.message == f"python -m {PROBE} failed with exit code 1: RuntimeError: a fault"
     assert "Traceback" in job.tail() and "Traceback" not in job.message
-
-
-def test_a_killed_command_failed(jobs, project):
     job = start(jobs, project, "wait")
     (command,) = psutil.Process(job.run.pid).children()
     command.kill()
@@ -240,8 +226,3 @@ def test_a_killed_command_failed(jobs, project):
     assert (job.state, job.exit_code) == (State.FAILED, -9)
     assert "ended by SIGKILL, perhaps out of memory" in job.message
     assert describe_signal(signal.SIGTERM) == "SIGTERM"  # memory has no part in it
-
-
-def test_progress_bars_and_control_characters_in_the_log(jobs, project):
-    start(jobs, project, "bar")
-    assert end(jobs, project).tail() == "step 1\n100 %\n\\x1b[31mred"

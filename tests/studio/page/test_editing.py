@@ -1,7 +1,5 @@
 """Edits of clips by a page: the checks of studio.prepare --apply, all problems at once, and files that stay as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +8,8 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from common.errors import DataError
-from studio.page.editing import (
-    Edit,
-    describe_edits,
-    neighbour,
-    note_edit,
-    read_clip,
-    read_rows,
-    save_edits,
-    summarize,
-    table_of,
-)
+from studio.page import editing
+from studio.page.editing import Edit, describe_edits, neighbour, note_edit, read_clip, read_rows, save_edits
 from studio.prepare import __main__ as prepare
 from studio.prepare.report import store_lines
 from studio.project import Project
@@ -42,46 +31,38 @@ def contents(project: Project) -> dict[str, bytes]:
 def test_rows_sounds_and_summary(project):
     rows = read_rows(project)
     assert [row.use for row in rows] == ["no", *["yes"] * 6]
-    assert table_of(rows)[0] == ["no", rows[0].clip, rows[0].text, "words (50 % wrong)", "0.500"]
+    assert editing.table_of(rows)[0] == ["no", rows[0].clip, rows[0].text, "words (50 % wrong)", "0.500"]
     rate, samples = read_clip(project, rows[0].clip)
     expected, expected_rate = soundfile.read(project.clips / f"{rows[0].clip}.wav", dtype="int16")
     assert rate == expected_rate
     np.testing.assert_array_equal(samples, expected)
-    lines = summarize(project, rows).splitlines()
+    lines = editing.summarize(project, rows).splitlines()
     assert lines[0] == "mine: 7 clips of 1 recording, 0.2 minutes"
     assert "  in use: 6 clips" in lines and "  not used: 1 clip" in lines and "  faults: words 1" in lines
 
 
-def test_digital_silence_is_named_in_table_and_summary(project):
+def test_faults_are_counted_in_table_and_summary(project):
     fault = "digital silence (0.30 s, filled)"
     rows = [row._replace(faults=fault) for row in read_rows(project)[:3]]
-    assert [cells[3] for cells in table_of(rows)] == [fault] * 3
-    lines = summarize(project, rows).splitlines()
+    assert [cells[3] for cells in editing.table_of(rows)] == [fault] * 3
+    lines = editing.summarize(project, rows).splitlines()
     assert "  faults: digital silence 3" in lines
     assert any(line.startswith("  digital silence in 3 clips: filled with noise 50 dB below") for line in lines)
     left = [row._replace(faults="digital silence (0.30 s)") for row in rows]
-    assert not any("filled" in line for line in summarize(project, left).splitlines())
-
-
-def test_doubles_of_several_clips_are_counted_together(project):
+    assert not any("filled" in line for line in editing.summarize(project, left).splitlines())
     rows = read_rows(project)
-    rows[1:4] = [
-        row._replace(use="no", faults=f"double of talk_{place}; noise (SNR 3 dB)")
-        for place, row in enumerate(rows[1:4])
-    ]
-    assert "  faults: double 3, noise 3, words 1" in summarize(project, rows).splitlines()
+    for place in (1, 2, 3):
+        rows[place] = rows[place]._replace(use="no", faults=f"double of talk_{place}; noise (SNR 3 dB)")
+    assert "  faults: double 3, noise 3, words 1" in editing.summarize(project, rows).splitlines()
 
 
 def test_the_summary_names_the_files_that_are_left_out(project):
-    store_lines(project.left_out, ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"])
-    lines = summarize(project, read_rows(project)).splitlines()
-    assert lines[-3:] == [
-        "left out, 2 files:",
-        "/place/a.wav: no speech found in it",
-        "/place/b.wav: not an audio file",
-    ]
+    files = ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"]
+    store_lines(project.left_out, files)
+    lines = editing.summarize(project, read_rows(project)).splitlines()
+    assert lines[-3:] == ["left out, 2 files:", files[0], files[1].replace("\n", " ")]
     store_lines(project.left_out, [])
-    assert "left out" not in summarize(project, read_rows(project))
+    assert "left out" not in editing.summarize(project, read_rows(project))
 
 
 def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):
@@ -140,7 +121,7 @@ def test_a_link_is_not_followed(project):
         read_clip(project, "linked")
 
 
-def test_edits_until_they_are_saved(project):
+def test_edits_until_they_are_saved_and_neighbours(project):
     rows = read_rows(project)
     first, second = rows[0], rows[1]
     edits = note_edit(rows, {}, first.clip, Edit("yes", first.text))
@@ -149,9 +130,6 @@ def test_edits_until_they_are_saved(project):
     assert note_edit(rows, edits, second.clip, Edit(second.use, second.text)) == edits
     assert note_edit(rows, edits, first.clip, Edit(first.use, first.text)) == {} and describe_edits({}) == ""
     assert note_edit(rows, {}, "another", Edit("yes", "x")) == {}
-
-
-def test_neighbours(project):
     rows = read_rows(project)
     assert neighbour(rows, rows[0].clip, 1) == rows[1] and neighbour(rows, rows[0].clip, -1) == rows[0]
     assert neighbour(rows, rows[-1].clip, 1) == rows[-1] and neighbour(rows, "another", 1) == rows[0]

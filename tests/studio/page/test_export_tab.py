@@ -1,16 +1,11 @@
 """The tab Export without a browser: targets that can be written here, and words about the others."""
 
-from __future__ import annotations
-
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from exports import targets
-from exports.manifest import read_manifest
-from studio import export
 from studio.jobs.jobs import Jobs
 from studio.jobs.run_files import Run, write_exit, write_note
 from studio.project import Project
@@ -51,22 +46,17 @@ def test_mistakes_are_messages(tmp_path: Path, name: str | None, chosen: list[st
     assert message in caught.value.message and str(tmp_path) not in caught.value.message
 
 
-@pytest.mark.slow
-def test_an_export_from_the_page_is_there_for_download(tmp_path: Path, monkeypatch) -> None:
+def test_the_commands_of_the_page_and_the_addresses_of_their_files(tmp_path: Path, monkeypatch) -> None:
     project = Project(name="mine", projects=tmp_path)
     add_voice(project)
     exporter, started = Exporter(Context(tmp_path, True, Jobs(tmp_path))), []
     monkeypatch.setattr(Jobs, "start", lambda self, project, name, argv: started.append([name, *argv]))
     exporter.export("mine", ["web", "torchscript"])
     exporter.share("mine")
-    flags = ["--projects", str(tmp_path)]
     expected = [["export", "studio.export", "mine", "torchscript", "web"], ["share", "studio.share", "mine"]]
-    assert started == [[*argv, *flags] for argv in expected]
-    export.main(["mine", "torchscript", *flags])
-    assert [download.name for download in export.list_downloads(project)] == ["mine_torchscript.zip"]
-    with zipfile.ZipFile(project.root / "exports" / "mine_torchscript.zip") as archive:
-        archive.extractall(tmp_path)
-    assert read_manifest(tmp_path / "mine_torchscript").target == "torchscript"  # checks every file's SHA-256
+    assert started == [[*argv, "--projects", str(tmp_path)] for argv in expected]
+    (project.root / "exports").mkdir()
+    (project.root / "exports" / "mine_torchscript.zip").touch()
     assert 'href="download/mine/mine_torchscript.zip"' in exporter.look("mine")[2]
 
 

@@ -1,7 +1,5 @@
 """The choice of a project on the page: events that make it take turns, so that none undoes a later one."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -18,10 +16,8 @@ from studio.page.layout import make_page
 def test_events_that_choose_a_project_take_turns(tmp_path: Path) -> None:
     """The choice as a page loads, computed before a project was made, could arrive after that project's own."""
     page = make_page(Context(tmp_path, True, Jobs(tmp_path)), asyncio.Event())
-    choosing = [
-        event
-        for event in page.fns.values()
-        if event.fn and any(getattr(block, "elem_id", "") == "project" for block in event.outputs)
-    ]
+    events = [event for event in page.fns.values() if event.fn]
+    changed = {event: [getattr(block, "elem_id", "") for block in event.outputs] for event in events}
+    choosing = [event for event, names in changed.items() if "project" in names]
     assert len(choosing) >= 2
     assert {(event.concurrency_id, event.concurrency_limit) for event in choosing} == {("project", 1)}

@@ -1,7 +1,5 @@
 """Takes of the reading script: their faults, and what is kept where."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import soundfile

@@ -1,7 +1,5 @@
 """The recorder of the page, with a browser whose microphone beeps."""
 
-from __future__ import annotations
-
 import pytest
 import soundfile
 

@@ -1,7 +1,5 @@
 """Choices of a project, and samples of them: the audio of inference.py, one at a time, also while a training saves."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading
@@ -51,28 +49,18 @@ def command(project: Project, folder: Path, *words: object) -> np.ndarray:
 
 
 def test_choices_are_those_that_are_there(project: Project, tmp_path: Path) -> None:
-    assert [option.key for option in list_voices(project)] == [
-        *("voice", "Tacotron2 best", "Tacotron2 last", "Tacotron2 0", "embedded"),
-    ]
-    assert [option.key for option in list_vocoders(project)] == [
-        *("own", "griffin-lim", "voice waveglow"),
-        *("WaveGlow best", "WaveGlow last", "WaveGlow 0", "embedded waveglow", "embedded pulse-noise"),
-    ]
+    voices = ["voice", "Tacotron2 best", "Tacotron2 last", "Tacotron2 0", "embedded"]
+    vocoders = ["own", "griffin-lim", "voice waveglow", "WaveGlow best", "WaveGlow last", "WaveGlow 0"]
+    assert [option.key for option in list_voices(project)] == voices
+    assert [option.key for option in list_vocoders(project)] == [*vocoders, "embedded waveglow", "embedded pulse-noise"]
     assert [option.key for option in list_voices(Project(name="none", projects=tmp_path))] == ["embedded"]
 
 
 def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
-    sample = speaker.speak(
-        SpeechRequest(
-            project=project, text=TEXT, voice="Tacotron2 last", vocoder="WaveGlow best", seed=7, sigma=0.5, strength=0.1
-        )
-    )
-    models = [f"--{name.lower()}" for name in ("Tacotron2", "WaveGlow")]
-    paths = [
-        project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt",
-        project.run("WaveGlow") / "checkpoint_WaveGlow_best.pt",
-    ]
-    words = [word for pair in zip(models, paths, strict=True) for word in pair]
+    settings = {"voice": "Tacotron2 last", "vocoder": "WaveGlow best", "seed": 7, "sigma": 0.5, "strength": 0.1}
+    sample = speaker.speak(SpeechRequest(project=project, text=TEXT, **settings))
+    words = ["--tacotron2", project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt"]
+    words += ["--waveglow", project.run("WaveGlow") / "checkpoint_WaveGlow_best.pt"]
     samples = command(project, tmp_path, *words, "--seed", 7, "-s", 0.5, "-d", 0.1)
     np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
     assert sample.speech.pieces == len(sample.symbols) == 4 and "seed 7" in sample.message
@@ -81,11 +69,14 @@ def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: Spea
     assert all(picture.shape[1] > 500 and picture.std() > 10 for picture in speaker.draw(sample))
 
 
-def test_the_finished_voice_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
+def test_finished_and_embedded_voices_speak_as_the_command(project: Project, speaker: Speaker, tmp_path: Path) -> None:
     sample = speaker.speak(SpeechRequest(project=project, text=TEXT, voice="voice"))
     samples = command(project, tmp_path, "--voice", project.voice, "--seed", 0)
     np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
     assert sample.name == "the finished voice (epoch 1) with griffin-lim"
+    sample = speaker.speak(SpeechRequest(project=project, text="Two.", voice="embedded", seed=3))
+    (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu").speak("Two.")
+    assert torch.equal(sample.speech.audio, expected.audio)
 
 
 def test_models_stay_until_another_one_is_chosen_or_written(project: Project, speaker: Speaker) -> None:
@@ -99,12 +90,6 @@ def test_models_stay_until_another_one_is_chosen_or_written(project: Project, sp
     save_checkpoint(path, checkpoint)
     assert "epoch 5" in speaker.speak(request).name
     save_checkpoint(path, checkpoint | {"epoch": 0})
-
-
-def test_the_embedded_voice_speaks(project: Project, speaker: Speaker) -> None:
-    sample = speaker.speak(SpeechRequest(project=project, text="Two.", voice="embedded", seed=3))
-    (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu").speak("Two.")
-    assert torch.equal(sample.speech.audio, expected.audio)
 
 
 @pytest.mark.parametrize("saves", [0, 1, ATTEMPTS - 1, ATTEMPTS])
@@ -136,35 +121,28 @@ def test_checkpoints_that_are_replaced_meanwhile_are_read_whole(tmp_path: Path, 
         assert set(map(float, values)) == {expected}
 
 
-def test_a_checkpoint_that_is_deleted_is_an_error_in_words(project: Project, speaker: Speaker) -> None:
-    path = project.run("Tacotron2") / "checkpoint_Tacotron2_3.pt"
+def test_a_checkpoint_that_is_gone_damaged_or_elsewhere_is_an_error_in_words(project, speaker, tmp_path: Path) -> None:
+    run = project.run("Tacotron2")
+    path, last, other = run / "checkpoint_Tacotron2_3.pt", run / "checkpoint_Tacotron2_last.pt", tmp_path / "other.pt"
     request = SpeechRequest(project=project, text="Two.", voice="Tacotron2 3")
     with pytest.raises(DataError, match="this voice is gone; choose another one: the finished voice, Tacotron2, best"):
         speaker.speak(request)
     path.write_bytes(b"no checkpoint")
-    os.remove(project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt")
+    last.unlink()
     try:
         with pytest.raises(DataError) as caught:
             speaker.speak(request)
         message = without_folders(str(caught.value), project.projects)
         assert message.startswith("mine/runs/tacotron2/checkpoint_Tacotron2_3.pt: no checkpoint")
-    finally:
         path.unlink()
-        (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").symlink_to("checkpoint_Tacotron2_1.pt")
-
-
-def test_links_out_of_the_project_are_refused(project: Project, tmp_path: Path) -> None:
-    path = project.run("Tacotron2") / "checkpoint_Tacotron2_7.pt"
-    shutil.copy(project.run("Tacotron2") / "checkpoint_Tacotron2_0.pt", tmp_path / "other.pt")
-    path.symlink_to(tmp_path / "other.pt")
-    (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").unlink()
-    try:
+        shutil.copy(run / "checkpoint_Tacotron2_0.pt", other)
+        path.symlink_to(other)
         with pytest.raises(DataError) as caught:
-            find_files(project, "Tacotron2 7")
+            find_files(project, "Tacotron2 3")
         assert str(tmp_path) not in str(caught.value)
     finally:
         path.unlink()
-        (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").symlink_to("checkpoint_Tacotron2_1.pt")
+        last.symlink_to("checkpoint_Tacotron2_1.pt")
 
 
 @pytest.mark.parametrize("key", ["../mine", "/etc/passwd", "voice waveglow", "", "Tacotron2 ../../x"])
@@ -184,10 +162,9 @@ def test_keys_are_no_paths(project: Project, key: str) -> None:
     ],
 )
 def test_values_out_of_range_are_named(tmp_path: Path, values: dict, message: str) -> None:
+    request = {"project": Project(name="mine", projects=tmp_path), "text": "Two.", "voice": "voice"}
     with pytest.raises(UsageError, match=message):
-        SpeechRequest(
-            **({"project": Project(name="mine", projects=tmp_path), "text": "Two.", "voice": "voice"} | values)
-        )
+        SpeechRequest(**request | values)
 
 
 def test_texts_that_cannot_be_read_are_named(project: Project, speaker: Speaker) -> None:

@@ -1,7 +1,5 @@
 """The view of a training: a log that grows, resumes and begins anew, time left, pictures and sounds of the newest report."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict
@@ -20,8 +18,7 @@ from studio.project import Project
 from studio.train.progress import Progress
 from studio.train.run_log import RunLog
 from studio.wording import duration
-from tests.studio.page.test_plan_review import SETTINGS
-from tests.studio.projects import make_project
+from tests.studio.projects import SETTINGS, make_project
 
 STEPS = 2  # of an epoch
 
@@ -65,11 +62,9 @@ def test_a_log_is_read_while_it_grows(tmp_path):
     assert reader.update() and reader.losses.training == {1: 4.0} and reader.report is None
 
 
-@pytest.mark.parametrize(
-    "line", ["", "text\n", "DLLL []\n", 'DLLL {"type": "LOG"}\n', 'DLLL {"type":"LOG","step":3,"data":{}}\n']
-)
+@pytest.mark.parametrize("line", ["", "text", "DLLL []", 'DLLL {"type": "LOG"}', 'DLLL {"type":"LOG","step":3}'])
 def test_other_lines_are_passed_over(tmp_path, line):
-    (tmp_path / "nvlog.json").write_text(line)
+    (tmp_path / "nvlog.json").write_text(f"{line}\n")
     reader = RunLog(tmp_path / "nvlog.json")
     reader.update()
     assert reader.step == 0
@@ -100,17 +95,14 @@ def test_progress_curves_pictures_and_sounds(project):
             log.audio("evaluation/1", step * sound / 4, step, 22050)
             log.audio("evaluation/0", sound, step, 22050)
     sight = view.look(project, "Tacotron2")
-    assert sight.words.splitlines() == [
-        "Tacotron2: step 1 of 8, epoch 1 of 4, loss 3.0000.",
-        "0.50 s a step, about 4 s left at most.",  # 7 x 0.5
-    ]
+    assert sight.words.startswith("Tacotron2: step 1 of 8, epoch 1 of 4, loss 3.0000.\n")
+    assert sight.words.endswith("\n0.50 s a step, about 4 s left at most.")  # 7 x 0.5
     np.testing.assert_array_equal(sight.losses, figure_pixels(plot_losses({1: 3.0}, {}, "Tacotron2: loss")))
     np.testing.assert_allclose(sight.report.alignment.pixels, figure_pixels(figure), atol=1)
     assert sight.report.alignment.step == 2 and sight.report.mel is None
     texts = [line.split("|")[1] for line in project.validation_list.read_text().splitlines()]
-    assert [(speech.text, speech.step, speech.rate) for speech in sight.report.speeches] == [
-        (t, 2, 22050) for t in texts
-    ]
+    assert [speech.text for speech in sight.report.speeches] == texts
+    assert {(speech.step, speech.rate) for speech in sight.report.speeches} == {(2, 22050)}
     np.testing.assert_allclose(sight.report.speeches[1].samples / 32767, sound / 2, atol=1e-3)
     again = view.look(project, "Tacotron2", sight.keys)
     assert again == (sight.keys, sight.words, None, None)
@@ -170,8 +162,5 @@ def test_a_training_needs_a_plan(project):
         studio_train_argv(project)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(5, "5 s"), (90, "90 s"), (600, "10 min"), (7199, "120 min"), (9000, "2.5 h")]
-)
-def test_lengths_of_time(seconds, words):
-    assert duration(seconds) == words
+def test_lengths_of_time():
+    assert [duration(seconds) for seconds in (5, 90, 600, 7199, 9000)] == ["5 s", "90 s", "10 min", "120 min", "2.5 h"]

@@ -1,7 +1,5 @@
 """The tabs Speak and Export in headless Chromium at a phone's width: speech, a download, the keyboard, errors."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from urllib.error import HTTPError
@@ -13,25 +11,8 @@ import pytest
 from common.audio.audio_processing import to_pcm
 from studio.project import Project
 from synthesizer import SynthesisConfig, Synthesizer
-from tests.browser import (
-    PHONE,
-    bytes_of,
-    click,
-    click_on,
-    errors_on,
-    fill,
-    finished_audio,
-    hosts_of,
-    open_page,
-    open_tab,
-    value_of,
-    wait,
-    wait_for_picture,
-    wait_for_tab,
-    width_of,
-)
+from tests import browser as web
 from tests.studio.page_server import PageServer
-from tests.studio.projects import embedded_name
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +28,8 @@ def project(projects) -> Project:
 def page(browser, server):
     """The page of the project `spoken`, freshly loaded at a phone's width."""
     browser.get_log("browser")
-    open_page(browser, f"{server.address}?project=spoken")
-    wait(lambda: browser.find_elements("id", "project") and value_of(browser, "project") == "spoken")
+    web.open_page(browser, f"{server.address}?project=spoken")
+    web.wait(lambda: browser.find_elements("id", "project") and web.value_of(browser, "project") == "spoken")
     return browser
 
 
@@ -56,30 +37,31 @@ def choose(page, name: str, label: str) -> None:
     """Choose from the list of a field by the keyboard, once the page has filled it."""
     from selenium.webdriver.common.keys import Keys
 
-    wait(lambda: value_of(page, name))
-    fill(page, name, label)
+    web.wait(lambda: web.value_of(page, name))
+    web.fill(page, name, label)
     page.find_element("css selector", f"#{name} input").send_keys(Keys.ENTER)
-    wait(lambda: value_of(page, name) == label)
+    web.wait(lambda: web.value_of(page, name) == label)
 
 
 def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
-    open_tab(page, "Speak")
+    web.open_tab(page, "Speak")
     choose(page, "speak-voice", "the embedded voice")
-    click_on(page, "button.label-wrap", "Settings")
-    wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
-    fill(page, "speak-seed", "5")  # before the text: the page needs a moment to take a number
-    fill(page, "speak-text", TEXT)
-    click(page, "speak")
-    message = wait(lambda: "s of speech" in (text := value_of(page, "speak-message")) and text)
-    samples, rate = finished_audio(page, "speak-audio")
+    web.click_on(page, "button.label-wrap", "Settings")
+    web.wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
+    web.fill(page, "speak-seed", "5")  # before the text: the page needs a moment to take a number
+    web.fill(page, "speak-text", TEXT)
+    web.click(page, "speak")
+    message = web.wait(lambda: "s of speech" in (text := web.value_of(page, "speak-message")) and text)
+    samples, rate = web.finished_audio(page, "speak-audio")
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=5), device="cpu").speak(TEXT)
     np.testing.assert_array_equal(samples, to_pcm(expected.audio))
-    assert message.startswith(f"{embedded_name()}: {len(samples) / rate:.2f} s of speech")
-    click_on(page, "button.label-wrap", "Details")
+    assert message.startswith("the embedded voice (epoch ")
+    assert f") with PulseNoise of the embedded voice: {len(samples) / rate:.2f} s of speech" in message
+    web.click_on(page, "button.label-wrap", "Details")
     for name in ("speak-mel", "speak-alignment"):
-        wait_for_picture(page, name)
-    assert width_of(page) <= PHONE["width"]
-    assert hosts_of(page) == {server.address.split("/")[2]}
+        web.wait_for_picture(page, name)
+    assert web.width_of(page) <= web.PHONE["width"]
+    assert web.hosts_of(page) == {server.address.split("/")[2]}
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
@@ -87,37 +69,38 @@ def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> N
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
-    open_tab(page, "Speak")
-    wait(lambda: value_of(page, "speak-voice") == "the finished voice")
-    fill(page, "speak-text", "{XX}")
+    web.open_tab(page, "Speak")
+    web.wait(lambda: web.value_of(page, "speak-voice") == "the finished voice")
+    web.fill(page, "speak-text", "{XX}")
     ActionChains(page).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
-    (error,) = wait(lambda: errors_on(page))
+    (error,) = web.wait(lambda: web.errors_on(page))
     assert "text: " in error and "no ARPAbet symbol 'XX'" in error
     assert not any(word in error for word in ("Traceback", "/", "item 1"))
-    fill(page, "speak-text", "A star.")
+    web.fill(page, "speak-text", "A star.")
     ActionChains(page).send_keys(Keys.TAB).perform()
     assert page.execute_script("return document.activeElement.id") == "speak"
     ActionChains(page).send_keys(Keys.ENTER).perform()
-    wait(lambda: value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
+    web.wait(lambda: web.value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
 
 
 def test_an_export_is_packed_and_downloaded(page, project: Project, server: PageServer) -> None:
-    wait_for_tab(page, "Export", "export")
-    click(page, "export")
-    assert "choose a runtime first" in wait(lambda: errors_on(page))[0]
-    click_on(page, "#targets label", "triton")
-    click(page, "export")
-    wait(lambda: value_of(page, "export-state") == "python -m studio.export has finished.")
-    assert "spoken_triton.zip: " in value_of(page, "export-log")
-    content = bytes_of(page, wait(lambda: page.execute_script("return document.querySelector('#downloads a')?.href")))
+    web.wait_for_tab(page, "Export", "export")
+    web.click(page, "export")
+    assert "choose a runtime first" in web.wait(lambda: web.errors_on(page))[0]
+    web.click_on(page, "#targets label", "triton")
+    web.click(page, "export")
+    web.wait(lambda: web.value_of(page, "export-state") == "python -m studio.export has finished.")
+    assert "spoken_triton.zip: " in web.value_of(page, "export-log")
+    script = "return document.querySelector('#downloads a')?.href"
+    content = web.bytes_of(page, web.wait(lambda: page.execute_script(script)))
     assert content == (project.root / "exports" / "spoken_triton.zip").read_bytes()
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert {"spoken_triton/export.json", "spoken_triton/tts/config.pbtxt"} <= set(archive.namelist())
-    click(page, "share")
-    wait(lambda: value_of(page, "export-state") == "python -m studio.share has finished.")
-    wait(lambda: len(page.find_elements("css selector", "#downloads a")) == 2)
+    web.click(page, "share")
+    web.wait(lambda: web.value_of(page, "export-state") == "python -m studio.share has finished.")
+    web.wait(lambda: len(page.find_elements("css selector", "#downloads a")) == 2)
     assert "python -m studio.share spoken" in page.find_element("id", "export-commands").text
-    assert width_of(page) <= PHONE["width"]
+    assert web.width_of(page) <= web.PHONE["width"]
     for path in ("spoken/plan.json", "spoken/..%2f..%2fetc%2fpasswd", "none/spoken.zip", "spoken/voice"):
         with pytest.raises(HTTPError) as caught:
             urlopen(f"{server.address}download/{path}")

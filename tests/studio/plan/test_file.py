@@ -1,7 +1,5 @@
 """plan.json: a plan that is written reads back equal, and bad values are named by file and field."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -14,7 +12,7 @@ import torch
 
 from common.errors import DataError, UsageError
 from studio.plan.commands import option_argv, train_argv
-from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.plan.file import Plan, read_plan, write_plan
 from studio.plan.machine import environment, usable_threads
 from studio.plan.warm_starts import count_weights, find_starts
 from studio.project import Project
@@ -22,34 +20,27 @@ from studio.train.__main__ import limited_argv
 from studio.train.progress import digest
 from synthesizer import EMBEDDED
 from tests.recipe import train_tiny_model
+from tests.studio.projects import SETTINGS
 
-PLAN = Plan(
-    seed=1,
-    threads=2,
-    cpu=True,
-    models={
-        "WaveGlow": ModelPlan(
-            warm_start=None,
-            batch_size=4,
-            grad_accumulation_steps=1,
-            epochs=10,
-            learning_rate=1e-4,
-            lr_schedule="cosine",
-            warmup_steps=0,
-            report_every=1,
-            report_lines=2,
-            best_by="loss",
-            patience=3,
-            hours=1.5,
-            options={"dither": 0.0005},
-        )
-    },
-)
+CHANGES = {"warm_start": None, "epochs": 10, "hours": 1.5, "best_by": "loss", "reasons": {}, "options": {"dither": 0.1}}
+PLAN = Plan(seed=1, threads=2, cpu=True, models={"WaveGlow": replace(SETTINGS, **CHANGES)})
 
 
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
-    write_plan(tmp_path / "plan.json", PLAN)
-    assert read_plan(tmp_path / "plan.json") == PLAN
+def write_changed(path: Path, field: str, value: Any) -> None:
+    """Write the plan with another value of a field of its model."""
+    write_plan(path, PLAN)
+    content = json.loads(path.read_text())
+    content["models"]["WaveGlow"][field] = value
+    path.write_text(json.dumps(content))
+
+
+def test_a_plan_is_read_as_it_was_written_and_as_by_earlier_versions(tmp_path: Path) -> None:
+    """Those had a switch of predicted mels, which was off but for those who set it."""
+    path = tmp_path / "plan.json"
+    write_plan(path, PLAN)
+    assert read_plan(path) == PLAN
+    write_changed(path, "predicted_mels", False)
+    assert read_plan(path) == PLAN
 
 
 @pytest.mark.parametrize(
@@ -71,23 +62,10 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_bad_value_is_named_by_file_and_field(tmp_path: Path, field: str, value: Any, message: str) -> None:
     path = tmp_path / "plan.json"
-    write_plan(path, PLAN)
-    content = json.loads(path.read_text())
-    content["models"]["WaveGlow"][field] = value
-    path.write_text(json.dumps(content))
+    write_changed(path, field, value)
     with pytest.raises(DataError) as caught:
         read_plan(path)
     assert str(caught.value).startswith(f"{path}: {message}")
-
-
-def test_plans_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """They have a switch of predicted mels, which was off but for those who set it."""
-    path = tmp_path / "plan.json"
-    write_plan(path, PLAN)
-    content = json.loads(path.read_text())
-    content["models"]["WaveGlow"]["predicted_mels"] = False
-    path.write_text(json.dumps(content))
-    assert read_plan(path) == PLAN
 
 
 def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
@@ -110,9 +88,7 @@ def test_options_become_words() -> None:
 
 
 @pytest.mark.parametrize(("measure", "expected"), [("loss", []), ("wer", ["--best-slack", "0.1"])])
-def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(
-    tmp_path: Path, measure: str, expected: list[str]
-) -> None:
+def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(tmp_path: Path, measure, expected) -> None:
     settings = replace(PLAN.models["WaveGlow"], best_by=measure)
     words = train_argv("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
     place = words.index("--best-by")

@@ -1,7 +1,5 @@
 """The material of a plan: lengths of clips, and the settings that its texts need."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -22,20 +20,15 @@ def write_settings(project: Project, **settings: object) -> None:
     project.settings.write_text(json.dumps(settings))
 
 
-def test_english_texts_need_no_settings(project: Project) -> None:
+def test_texts_bring_their_cleaner_and_their_alphabet_unless_they_are_english(project: Project) -> None:
     assert read_material(project).text_options == {}
     write_settings(project, text_cleaners=["english_cleaners"], symbols_file=None)
     assert read_material(project).text_options == {}
-
-
-def test_other_texts_bring_their_cleaner_and_their_alphabet(project: Project) -> None:
     write_settings(project, text_cleaners="transliteration_cleaners", symbols_file=None)
     assert read_material(project).text_options == {"text_cleaners": ["transliteration_cleaners"]}
     write_settings(project, text_cleaners=["numbers_de", "basic_cleaners"], symbols_file="symbols.txt")
-    with pytest.raises(
-        DataError,
-        match=r"symbols\.txt: no such file; run python -m studio\.prepare FOLDER --name mine --projects \S+ first",
-    ):
+    command = r"run python -m studio\.prepare FOLDER --name mine --projects \S+ first"
+    with pytest.raises(DataError, match=rf"symbols\.txt: no such file; {command}"):
         read_material(project)
     project.symbols.write_text("_\n \nä\n")
     options = read_material(project).text_options

@@ -1,7 +1,5 @@
 """Decisions of a plan for several machines and amounts of data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -19,36 +17,16 @@ PUBLISHED, SMALL = 28_193_153, 7_203_681  # weights of a warm start
 
 
 def material(minutes: float = 30, clips: int = 400) -> Material:
-    return Material(
-        minutes=minutes, clips=clips, validation_clips=20, longest_seconds=12, characters=50, sampling_rate=22050
-    )
+    texts = {"validation_clips": 20, "longest_seconds": 12, "characters": 50, "sampling_rate": 22050}
+    return Material(minutes=minutes, clips=clips, **texts)
 
 
-def figures(
-    clips: int = 400,
-    always: float = 1,
-    clip: float = 0.5,
-    available: float = 16,
-    seconds: float = 2,
-    report: float = 0,
-    start: float = 0,
-) -> Figures:
-    """Measurements in GB and seconds."""
-    return Figures(
-        model="M",
-        parameters=1,
-        device="D",
-        clips=clips,
-        batch_size=16,
-        clips_per_step=16,
-        steps_per_epoch=max(1, clips // 16),
-        always=int(always * GB),
-        clip=int(clip * GB),
-        available=int(available * GB),
-        step_seconds=[seconds] * 10,
-        report_seconds=report,
-        start_seconds=start,
-    )
+def figures(clips=400, available=16.0, seconds=2.0, report=0.0, start=0.0) -> Figures:
+    """Measurements in GB and seconds: a batch takes 1 GB, and half of one for each clip."""
+    sizes = {"always": GB, "clip": GB // 2, "available": int(available * GB), "batch_size": 16, "clips_per_step": 16}
+    steps = {"steps_per_epoch": max(1, clips // 16), "step_seconds": [seconds] * 10}
+    times = {"report_seconds": report, "start_seconds": start}
+    return Figures(model="M", parameters=1, device="D", clips=clips, **sizes, **steps, **times)
 
 
 @pytest.mark.parametrize(
@@ -60,53 +38,34 @@ def figures(
         (2, 1, 16, "16 clips do not fit, 1 do"),
     ],
 )
-def test_the_batch_fits_into_90_per_cent_of_the_memory(
-    available: float, batch: int, accumulation: int, reason: str
-) -> None:
+def test_the_batch_fits_into_90_per_cent_of_the_memory(available, batch, accumulation, reason) -> None:
     chosen, steps = proposal.choose_batch(16, figures(available=available))
     assert (chosen.value, steps.value) == (batch, accumulation)
     assert reason in chosen.reason
 
 
-def test_a_machine_without_room_for_a_clip_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"M: not even one clip fits into memory \(1\.00 GB and 0\.50 GB"):
-        proposal.choose_batch(16, figures(available=1.5))
-
-
-def test_fewer_clips_than_a_batch_are_one_step() -> None:
+def test_few_clips_are_one_step_and_memory_for_none_is_an_error() -> None:
     advice = ACOUSTIC.advise(3, PUBLISHED, False)
     assert proposal.wanted_batch(advice, ACOUSTIC, 5) == 5
     choice, _ = proposal.choose_batch(5, figures(clips=5, available=80))
     assert choice.value == 5 and choice.reason.startswith("all 5 clips in one step")
+    with pytest.raises(DataError, match=r"M: not even one clip fits into memory \(1\.00 GB and 0\.50 GB"):
+        proposal.choose_batch(16, figures(available=1.5))
 
 
 @pytest.mark.parametrize(
-    ("minutes", "weights", "gpu", "expected", "reason"),
+    ("minutes", "weights", "expected", "reason"),
     [
-        (
-            8,
-            PUBLISHED,
-            False,
-            {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]},
-            "few words",
-        ),
-        (8, SMALL, False, {"batch_size": 8, "learning_rate": 5e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
-        (
-            30,
-            PUBLISHED,
-            False,
-            {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150},
-            "suffice to train all weights",
-        ),
-        (30, SMALL, False, {"batch_size": 16, "learning_rate": 1e-3, "epochs": 150}, "suffice to train all weights"),
-        (30, 0, False, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
-        (1500, 0, True, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
+        (8, PUBLISHED, {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
+        (8, SMALL, {"batch_size": 8, "learning_rate": 5e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
+        (30, PUBLISHED, {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150}, "suffice to train all weights"),
+        (30, SMALL, {"batch_size": 16, "learning_rate": 1e-3, "epochs": 150}, "suffice to train all weights"),
+        (30, 0, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
+        (1500, 0, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
     ],
 )
-def test_data_and_start_decide_the_acoustic_model(
-    minutes: float, weights: int, gpu: bool, expected: dict, reason: str
-) -> None:
-    warm = weights > 0
+def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, expected: dict, reason: str) -> None:
+    warm, gpu = weights > 0, minutes == 1500
     request = PlanRequest(warm_start="start.pt" if warm else None, weights=weights, gpu=gpu)
     advice = proposal.advise(ACOUSTIC, material(minutes), request)
     assert expected.items() <= advice.options.items()
@@ -127,10 +86,8 @@ def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
     cpu, gpu = (VOCODER.advise(30, 0, on_gpu).options for on_gpu in (False, True))
     assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
     assert "wn_channels" not in VOCODER.advise(30, PUBLISHED, False).options
-    assert [VOCODER.advise(30, weights, False).options["learning_rate"] for weights in (SMALL, PUBLISHED)] == [
-        1e-3,
-        2e-4,
-    ]
+    small, published = (VOCODER.advise(30, weights, False).options for weights in (SMALL, PUBLISHED))
+    assert (small["learning_rate"], published["learning_rate"]) == (1e-3, 2e-4)
 
 
 def test_very_short_data_gets_a_warning() -> None:
@@ -166,12 +123,15 @@ def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
     assert proposal.hours_of(ACOUSTIC, waiting, None) is None and proposal.needed_hours(None, expected=9) is None
 
 
-def test_a_limit_that_is_far_too_short_names_the_hours_that_are_needed() -> None:
+def test_a_budget_that_is_far_too_short_is_named() -> None:
     measured = {"A": figures(report=6, start=120), "B": figures(report=6, start=120)}  # 50 s an epoch
     words = proposal.describe_need({"A": 150, "B": 10}, {"A": 3, "B": 9}, measured, 0.1)
     # 160 epochs, 19 and 10 reports, two starts: 8,414 s, in 90 % of the time
     assert words == "6 min is far too little here: about 2.6 h are needed for the usual epochs, 150 of A (this plan: 3)"
     assert proposal.describe_need({"A": 150, "B": 10}, {"A": 75, "B": 9}, measured, 0.1) == ""
+    tight = proposal.choose_length(150, 12, figures(report=30, start=30), 1 / 60)["epochs"]
+    assert tight.value == 1
+    assert tight.reason.startswith("60 s may be too short for one epoch beside 30 s to start and reports of 2 s;")
 
 
 @pytest.mark.parametrize(
@@ -183,9 +143,7 @@ def test_a_limit_that_is_far_too_short_names_the_hours_that_are_needed() -> None
         (2, 30, 30, 1, 1, 3),  # 78 s: two reports of 3 lines, 7.5 s each, and one epoch, whose report is the only one
     ],
 )
-def test_the_start_and_the_reports_are_a_part_of_the_budget(
-    minutes: float, report: float, start: float, epochs: int, every: int, lines: int
-) -> None:
+def test_the_start_and_the_reports_are_a_part_of_the_budget(minutes, report, start, epochs, every, lines) -> None:
     """A first report took half of a short budget, which the plan had given to steps; later a quarter."""
     length = proposal.choose_length(150, 12, figures(report=report, start=start), minutes / 60)
     assert [length[name].value for name in ("epochs", "report_every", "report_lines")] == [epochs, every, lines]
@@ -200,12 +158,6 @@ def test_a_validation_takes_its_time_whatever_the_lines() -> None:
     assert length["report_lines"].value == 7 and "reports of 25 s" in length["epochs"].reason
     assert proposal.choose_length(150, 12, replace(measured, validation_seconds=30), 5 / 60)["report_lines"].value == 12
     assert proposal.choose_length(150, 12, replace(measured, validation_seconds=26), 5 / 60)["report_lines"].value == 1
-
-
-def test_a_budget_without_room_for_an_epoch_is_named() -> None:
-    tight = proposal.choose_length(150, 12, figures(report=30, start=30), 1 / 60)["epochs"]
-    assert tight.value == 1
-    assert tight.reason.startswith("60 s may be too short for one epoch beside 30 s to start and reports of 2 s;")
 
 
 def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:

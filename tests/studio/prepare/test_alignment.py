@@ -1,7 +1,5 @@
 """studio/prepare/alignment.py: the words of a transcript for each clip, from recognised words with errors of known places."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -45,41 +43,31 @@ def test_cuts_within_sentences() -> None:
 
 
 def test_numbers_and_abbreviations_are_written_as_in_the_transcript() -> None:
-    text = "It was 6:45 p.m. when Dr. Brown came. He saw 1984 sheep — and counted them. Then he slept. Yes. He did not wake."
-    recognised = ["it was six forty five pm when doctor brown came", "he saw nineteen eighty four ship and counted"]
-    recognised += ["then he slapped", "yeah", "he did not wake"]
-    expected = [
-        "It was 6:45 p.m. when Dr. Brown came.",
-        "He saw 1984 sheep — and counted them.",
-        "Then he slept.",
-        "Yes.",
-    ]
-    assert assign_words(text, recognised) == [*expected, "He did not wake."]
+    parts = {
+        "It was 6:45 p.m. when Dr. Brown came.": "it was six forty five pm when doctor brown came",
+        "He saw 1984 sheep — and counted them.": "he saw nineteen eighty four ship and counted",
+        "Then he slept.": "then he slapped",
+        "Yes.": "yeah",
+        "He did not wake.": "he did not wake",
+    }
+    assert assign_words(" ".join(parts), list(parts.values())) == list(parts)
 
 
-def test_words_that_nobody_speaks_belong_to_no_clip() -> None:
-    preface, chapter = (
-        "This is the preface of the book which the reader of it has left out.",
-        "Chapter one begins here.",
-    )
+def test_words_or_clips_without_a_counterpart_stay_alone() -> None:
+    preface, chapter = "This is the preface of the book which the reader has left out.", "Chapter one begins here."
     note = "A long note of the editor that is not read aloud by the speaker either."
     found = assign_words(f"{preface} {chapter} {note} The end.", ["chapter one begins here", "the end"])
     assert found == [chapter, "The end."]
-
-
-def test_a_clip_that_the_transcript_lacks_has_no_text() -> None:
     found = assign_words("One two three. Four five six.", ["one two three", "sorry again", "four five six"])
     assert found == ["One two three.", "", "Four five six."]
 
 
 def test_pauses_within_sentences_at_their_ends_and_around_foreign_speech() -> None:
-    transcript = (
-        "When the rain stopped, the two children ran “out.” An old cart stood behind the red barn. They sat in it."
-    )
+    transcript = "When the rain stopped, the two children ran “out.” An old cart stood behind the red barn. They sat."
     recognised = ["when the rain stopped", "the two children ran out", "an old cart", "", "stood behind the red born"]
     expected = [CLAUSE_PAUSE, NO_PAUSE, UNMARKED_PAUSE, UNMARKED_PAUSE, NO_PAUSE]
-    assert find_longest_pauses(transcript, [*recognised, "they sat in it"]) == [*expected, NO_PAUSE]
-    foreign = [*recognised[:3], "hello mum who is there", recognised[4], "they sat in it"]
+    assert find_longest_pauses(transcript, [*recognised, "they sat"]) == [*expected, NO_PAUSE]
+    foreign = [*recognised[:3], "hello mum who is there", recognised[4], "they sat"]
     assert find_longest_pauses(transcript, foreign)[2:4] == [NO_PAUSE, NO_PAUSE]
 
 

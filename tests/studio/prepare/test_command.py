@@ -1,7 +1,5 @@
 """python -m studio.prepare from recordings to filelists, on the embedded corpus's speech."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -73,7 +71,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def talk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Project]:
+def talk(tmp_path_factory) -> tuple[Path, Project]:
     """A recording of 14 sentences with one text, prepared; no test may change it."""
     folder = tmp_path_factory.mktemp("talk")
     (folder / "in").mkdir()
@@ -95,9 +93,8 @@ def test_a_long_recording_with_a_text_becomes_clips_with_its_words(talk: tuple[P
     assert all(row["use"] == "yes" for row in rows)
     assert all(row["text"].rstrip()[-1] in ".?!" for row in rows)  # cut at sentence ends
     words = (project.state / "words.jsonl").read_text().splitlines()
-    assert (
-        len(words) == len(NUMBERS) and not (project.state / "parts").exists()
-    )  # each part is recognised once, no clip again
+    assert len(words) == len(NUMBERS)  # each part is recognised once, no clip again
+    assert not (project.state / "parts").exists()
     for row in rows:
         audio, rate = soundfile.read(project.clips / f"{row['clip']}.wav")
         assert rate == 22050 and audio.ndim == 1 and 1 <= len(audio) / rate <= 11
@@ -115,11 +112,8 @@ def test_filelists_can_be_trained_on(talk: tuple[Path, Project]) -> None:
     rows = list(read_review(project.review, prepare.read_proposals(project.state / prepare.PROPOSALS)).values())
     assert training_problems(project, rows, {"text_cleaners": ["english_cleaners"], "symbols": None}) == {}
     settings = json.loads(project.settings.read_text())
-    assert (settings["text_cleaners"], settings["symbols_file"], settings["sampling_rate"]) == (
-        ["english_cleaners"],
-        None,
-        22050,
-    )
+    expected = {"text_cleaners": ["english_cleaners"], "symbols_file": None, "sampling_rate": 22050}
+    assert settings.items() >= expected.items()
 
 
 def test_a_killed_run_resumes_to_the_same_bytes(talk: tuple[Path, Project], tmp_path: Path) -> None:
@@ -178,10 +172,8 @@ def test_all_bad_rows_of_a_review_are_one_error(talk: tuple[Path, Project], tmp_
         apply(tmp_path / "out")
     lines = str(error.value).splitlines()
     assert [line.partition("clips.tsv:")[2][0] for line in lines] == ["2", "3", "4", "5", "6"]
-    for line, part in zip(
-        lines, ("use: 'maybe'", "text: empty", "'|' in it", "start: '1.5', expected", "'unknown' is not"), strict=True
-    ):
-        assert part in line
+    words = ("use: 'maybe'", "text: empty", "'|' in it", "start: '1.5', expected", "'unknown' is not")
+    assert all(part in line for line, part in zip(lines, words, strict=True))
     for row, good in zip(rows[:5], table(talk[1]), strict=False):
         row.update(good)
     write_table(project, rows)
@@ -207,15 +199,13 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
     assert {row["recording"] for row in table(project)} == {"deep/good.wav"}
     assert "left out, 7 files" in out
     assert "not read, since their endings are those of neither recordings nor transcripts: cover.jpg; one.xyz" in out
-    for part in (
-        "noise.wav",
-        "empty.mp3",
-        "silent.wav: no speech",
-        "nan.wav: samples that are NaN",
-        "gone.wav: cannot be read",
+    problems = ["noise.wav", "empty.mp3", "silent.wav: no speech", "nan.wav: samples that are NaN"]
+    problems += [
         "pipe.wav: not a regular",
+        "gone.wav: cannot be read",
         "notes.txt: not used: no recording has this name",
-    ):
+    ]
+    for part in problems:
         assert part in out
     assert f"    python -m studio.plan mine --projects {tmp_path / 'out'}\n" in out
 
@@ -245,8 +235,8 @@ def test_two_speakers_are_refused_with_advice(tmp_path: Path) -> None:
     """The second voice is the first one with formants and pitch a quarter higher."""
     from common.quality.evaluators import at_rate
 
+    (tmp_path / "in").mkdir()
     for number in range(1, 9):
-        (tmp_path / "in").mkdir(exist_ok=True)
         soundfile.write(tmp_path / "in" / f"one_{number}.wav", sentence(number), 22050)
         soundfile.write(tmp_path / "in" / f"two_{number}.wav", at_rate(sentence(number + 20), 22050, 17000), 22050)
     with pytest.raises(DataError, match=r"several speakers: 8 of 16 clips .*two_1\.wav") as error:
@@ -254,8 +244,7 @@ def test_two_speakers_are_refused_with_advice(tmp_path: Path) -> None:
     assert "--allow-several-speakers" in str(error.value)
     project = run(tmp_path / "in", tmp_path / "out", "--allow-several-speakers")
     assert len(table(project)) == 16
-    kept_apart = {row.path for row in read_filelist(project.validation_list)}
-    assert len(kept_apart) == 1
+    assert len(read_filelist(project.validation_list)) == 1
 
 
 def test_wrong_transcripts_come_first_and_are_not_used(tmp_path: Path) -> None:
@@ -276,11 +265,7 @@ def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_p
     (tmp_path / "in" / "a.txt").write_text("Der Zug in die Stadt kommt heute sehr viel später an.")
     with pytest.raises(DataError, match=r"^0 usable clips, expected more than the 1 for validation") as error:
         run(tmp_path / "in", tmp_path / "out", "--max-words-wrong", "0.4")
-    for part in (
-        "not used: words 1",
-        "add --language CODE",
-        "clips.tsv, then run python -m studio.prepare --apply",
-    ):
+    for part in ("not used: words 1", "add --language CODE", "clips.tsv, then run python -m studio.prepare --apply"):
         assert part in str(error.value)
     with pytest.raises(DataError) as error:
         run(tmp_path / "in", tmp_path / "out", "--language", "de", "--min-duration", "10")

@@ -1,7 +1,5 @@
 """Faults against sounds of known level, noise and bandwidth; speakers against directions of known angles."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from studio.prepare.texts import shares_wrong
 from tests.recipe import ROOT, skip_without_evaluators
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
+FINE = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
 
 
 def levels(samples: np.ndarray, rate: int) -> np.ndarray:
@@ -50,50 +49,31 @@ def test_bandwidth_of_silence_and_of_a_short_clip() -> None:
     assert bandwidth(np.zeros(10), 16000) == 8000.0
 
 
-def test_clipping_in_one_channel_is_found() -> None:
-    tone = np.sin(np.arange(16000) * 0.05)
-    stereo = np.stack([0.5 * tone, np.clip(3 * tone, -1, 1)], axis=1)
-    level = levels(stereo.mean(axis=1), 16000)
-    assert measure_clip(stereo, 16000, level, level[:0]).clipping == pytest.approx(
-        2 * 16000 * 0.05 / (2 * math.pi), abs=2
-    )
-
-
 @pytest.mark.parametrize("gain", [1.0, 0.5])
-def test_clipping_is_found_after_the_level_was_turned_down(gain: float) -> None:
+def test_clipping_in_one_channel_is_found_after_the_level_was_turned_down(gain: float) -> None:
     tone = np.sin(np.arange(16000) * 0.05)
-    samples = np.round(np.stack([gain * np.clip(3 * tone, -1, 1), gain * tone], axis=1) * 32767) / 32768
+    samples = np.round(np.stack([gain * tone, gain * np.clip(3 * tone, -1, 1)], axis=1) * 32767) / 32768
     level = levels(samples.mean(axis=1), 16000)
-    assert measure_clip(samples, 16000, level, level[:0]).clipping == pytest.approx(
-        2 * 16000 * 0.05 / (2 * math.pi), abs=3
-    )
+    runs = 2 * 16000 * 0.05 / (2 * math.pi)
+    assert measure_clip(samples, 16000, level, level[:0]).clipping == pytest.approx(runs, abs=3)
 
 
 @pytest.mark.parametrize(
     ("change", "fault", "usable"),
     [
         ({}, "", True),
-        ({"seconds": 0.4, "text": "a" * 5}, "too short", False),
-        ({"seconds": 12.0, "text": "a" * 160}, "too long", False),
         ({"text": ""}, "no text", False),
-        ({"words_wrong": 0.8, "letters_wrong": 0.5}, "words", False),
         ({"words_wrong": 0.8, "letters_wrong": 0.0}, "", True),  # only spelled apart
         ({"in_speech": True}, "cut in speech", False),
         ({"speaker": True}, "speaker", False),
         ({"silence": 0.3}, "digital silence (0.30 s, filled)", True),
         ({"double": "a_0001"}, "double of a_0001", False),
-        ({"measures": GOOD._replace(clipping=5)}, "clipping", True),
         ({"measures": GOOD._replace(clipping=4000)}, "distorted (4000 clipped runs)", False),
         ({"measures": GOOD._replace(level=-66.0)}, "too quiet (-66 dBFS, -46 dB)", False),
-        ({"measures": GOOD._replace(snr=10.0)}, "noise", True),
-        ({"measures": GOOD._replace(bandwidth=4000.0)}, "bandwidth", True),
-        ({"measures": GOOD._replace(level=-35.0)}, "loudness", True),
-        ({"text": "a" * 200}, "pace", True),
     ],
 )
 def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: bool) -> None:
-    good = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
-    *others, found = find_faults([good] * 30 + [good._replace(**change)], CuttingConfig(), FaultLimits())
+    *others, found = find_faults([FINE] * 30 + [FINE._replace(**change)], CuttingConfig(), FaultLimits())
     assert others == [[]] * 30
     assert [name.startswith(fault) for name in found] == [True] * bool(fault)
     assert is_usable(found) is usable
@@ -116,11 +96,10 @@ def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: 
     ],
 )
 def test_faults_begin_at_their_limits(fault: str, fine: dict[str, object], faulty: dict[str, object]) -> None:
-    good = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
-    *_, first, second = find_faults(
-        [good] * 30 + [good._replace(**fine), good._replace(**faulty)], CuttingConfig(), FaultLimits()
-    )
+    clips = [FINE] * 30 + [FINE._replace(**fine), FINE._replace(**faulty)]
+    *_, first, second = find_faults(clips, CuttingConfig(), FaultLimits())
     assert first == [] and [name.split(" (")[0] for name in second] == [fault]
+    assert is_usable(second) is (fault not in ("too short", "too long", "words"))
 
 
 def test_shares_of_wrong_words_and_letters() -> None:

@@ -1,7 +1,5 @@
 """studio/prepare/matching.py and its readers: which transcript belongs to which recording, and what is said of the others."""
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 
@@ -45,13 +43,8 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "notes.txt": "e was recorded in March.\nAll others later, in a room; quiet.\n",
     }
     found = match(tmp_path, "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav", **files)
-    assert texts(found) == {
-        "a.wav": "Text of a, second line.",
-        "b.mp3": "Text of b.",
-        "c.wav": "Good morning.",
-        "d.wav": "Good morning.",
-        "sub/e.wav": "Text of e.",
-    }
+    ours = {"a.wav": "Text of a, second line.", "b.mp3": "Text of b.", "sub/e.wav": "Text of e."}
+    assert texts(found) == ours | dict.fromkeys(("c.wav", "d.wav"), "Good morning.")
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
         "c.de.srt: not used: c.en.srt is taken for c.wav",
         "d.txt: not used: D.VTT is taken for d.wav",
@@ -78,10 +71,7 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         ("list.csv", "id\ttext\r\na\tOne.\r\né\tTwo.\r\n".encode("utf-16")),
         ("84-1.trans.txt", "a One.\né Two.\n"),
         ("txt.done.data", '( a "One." )\n( é "Two." )\n'),
-        (
-            "manifest.jsonl",
-            '{"audio_filepath": "/x/a.wav", "text": "One."}\n{"audio_filepath": "é.wav", "text": "Two."}\n',
-        ),
+        ("list.jsonl", '{"audio_filepath": "/x/a.wav", "text": "One."}\n{"audio_filepath": "é.wav", "text": "Two."}\n'),
         ("texts.json", '{"a": "One.", "é.wav": "Two."}'),
     ],
 )
@@ -98,7 +88,7 @@ def test_tables(tmp_path: Path, name: str, content: str | bytes) -> None:
         (
             "metadata.csv",
             "x1|One.\nx2|Two.\n",
-            "0 of 2 rows name a recording here: there is none called 'x1'; expected rows id|",
+            "0 of 2 rows name a recording here: there is none called 'x1'; expected",
         ),
         ("list.csv", "Datei;Ort;Satz\nx.wav;Ulm;One.\n", "or headings such as file and text"),
         ("metadata.csv", b"\xff\xfe\x00", "not used: cut short or damaged, not UTF-16; save it as UTF-8"),
@@ -136,12 +126,7 @@ def test_all_bad_rows_of_a_table_are_one_error(tmp_path: Path) -> None:
     assert "'a|b|c|d', expected rows id|text" in lines[3]
 
 
-def test_plain_text() -> None:
+def test_plain_text_and_ends_of_sentences() -> None:
     assert plain_text(" a\tb\u200b|c\x00 e\u0301\n") == "a b c \u00e9"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("Yes.", True), ('"Yes!"', True), ("Yes,", False), ("", False), ("是。", True)]
-)
-def test_ends_sentence(text: str, expected: bool) -> None:
-    assert ends_sentence(text) is expected
+    texts = ("Yes.", '"Yes!"', "Yes,", "", "是。")
+    assert [ends_sentence(text) for text in texts] == [True, True, False, False, True]

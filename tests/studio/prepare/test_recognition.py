@@ -1,7 +1,5 @@
 """studio/prepare/recognition.py against an endpoint on this machine that behaves well, badly, and for a while badly."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -65,12 +63,8 @@ def sounds(tmp_path: Path) -> list[ClipSound]:
 
 
 def config(endpoint: Endpoint) -> TextConfig:
-    return TextConfig(
-        language="de",
-        transcriber=f"http://127.0.0.1:{endpoint.server_port}/v1/",
-        transcriber_model="m",
-        transcriber_requests=1,
-    )
+    url = f"http://127.0.0.1:{endpoint.server_port}/v1/"
+    return TextConfig(language="de", transcriber=url, transcriber_model="m", transcriber_requests=1)
 
 
 def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
@@ -85,14 +79,15 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
     assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
 
 
-def test_a_busy_endpoint_is_asked_again(
-    endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch
-) -> None:
+def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
     endpoint.plan = [(503, b"busy"), (429, b"slow down")]
     with Ledger(tmp_path / "words.jsonl") as ledger:
         assert len(recognise(sounds, config(endpoint), ledger, 1)) == 2
     assert len(endpoint.requests) == 4
+    settings, message = TextConfig(transcriber="http://127.0.0.1:9/v1"), "--transcriber http://127.0.0.1:9/v1/audio"
+    with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
+        recognise(sounds, settings, ledger, 1)
 
 
 @pytest.mark.parametrize(
@@ -104,24 +99,9 @@ def test_a_busy_endpoint_is_asked_again(
         ((200, b"[]"), "expected JSON with the key text"),
     ],
 )
-def test_refusals_are_one_error_and_words_so_far_are_stored(
-    endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch, answer: tuple[int, bytes], message: str
-) -> None:
-    monkeypatch.delenv("TRANSCRIBER_API_KEY", raising=False)
+def test_refusals_are_one_error_and_words_so_far_are_stored(endpoint, sounds, tmp_path: Path, answer, message) -> None:
     endpoint.plan = [(200, b'{"text": "first"}'), answer]
     with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
         recognise(sounds, config(endpoint), ledger, 1)
     with Ledger(tmp_path / "words.jsonl") as ledger:
         assert list(ledger.values.values()) == ["first"]
-
-
-def test_an_endpoint_that_is_not_there(
-    endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
-    settings = TextConfig(transcriber="http://127.0.0.1:9/v1")
-    with (
-        Ledger(tmp_path / "words.jsonl") as ledger,
-        pytest.raises(DataError, match=r"--transcriber http://127\.0\.0\.1:9/v1/audio"),
-    ):
-        recognise(sounds, settings, ledger, 1)

@@ -1,7 +1,5 @@
 """Recordings of a folder: names of clips, formats, rates, channels, and files that cannot be read."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess
@@ -71,17 +69,11 @@ def read(path: Path) -> tuple[np.ndarray, int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "tolerance"),
-    [
-        ("a.wav", {"subtype": "PCM_24"}, 1e-6),
-        ("a.flac", {}, 1e-4),
-        ("a.aiff", {"subtype": "PCM_32"}, 1e-6),
-        ("a.mp3", {}, 0.03),
-        ("a.ogg", {}, 0.03),
-    ],
+    ("name", "subtype", "tolerance"),
+    [("a.wav", "PCM_24", 1e-6), ("a.flac", None, 1e-4), ("a.aiff", "PCM_32", 1e-6), ("a.mp3", None, 0.03)],
 )
-def test_formats(tmp_path: Path, name: str, options: dict[str, str], tolerance: float) -> None:
-    soundfile.write(tmp_path / name, tone(44100), 44100, **options)
+def test_formats(tmp_path: Path, name: str, subtype: str | None, tolerance: float) -> None:
+    soundfile.write(tmp_path / name, tone(44100), 44100, subtype)
     samples, rate = read(tmp_path / name)
     assert rate == 44100 and samples.shape == (44100, 1)
     np.testing.assert_allclose(samples[:, 0], tone(44100), atol=tolerance)

@@ -1,7 +1,5 @@
 """A project of tiny models from plan to voice: SIGKILL and a resume change no bit, and the voice speaks."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -28,7 +26,7 @@ from studio import share
 from studio.plan import __main__ as planning
 from studio.plan import machine
 from studio.plan.commands import train_argv
-from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.plan.file import Plan, read_plan, write_plan
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
@@ -36,36 +34,22 @@ from studio.train.process import RunEnding, run_training
 from studio.train.progress import Progress, digest, read_reports
 from studio.voice.lines import LOG, TrainingLines
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model
-from tests.studio.projects import make_project
+from tests.studio.projects import SETTINGS, make_project
 from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
 
 
-class NoStop:
-    """A stop request that no signal makes."""
-
-    is_requested = False
+NO_STOP: Any = SimpleNamespace(is_requested=False)  # by any signal
 
 
 def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
     """Write a plan that fine-tunes the tiny models, without any package."""
+    best_by = {"Tacotron2": "coverage", "WaveGlow": "mel_distance"}
+    options = {"Tacotron2": {}, "WaveGlow": {"segment_length": 4096}}
+    plain = replace(SETTINGS, epochs=epochs, reasons={})
     models = {
-        name: ModelPlan(
-            warm_start=str(train_tiny_model(name)),
-            batch_size=2,
-            grad_accumulation_steps=1,
-            epochs=epochs,
-            learning_rate=1e-3,
-            lr_schedule="cosine",
-            warmup_steps=0,
-            report_every=2,
-            report_lines=2,
-            best_by={"Tacotron2": "coverage", "WaveGlow": "mel_distance"}[name],
-            patience=50,
-            hours=None,
-            options={"segment_length": 4096} if name == "WaveGlow" else {},
-        )
+        name: replace(plain, warm_start=str(train_tiny_model(name)), best_by=best_by[name], options=options[name])
         for name in MODELS
     }
     models = {name: replace(settings, **values) for name, settings in models.items()}
@@ -78,7 +62,7 @@ def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_process(monkeypatch) -> None:
     """Run train.py in this process."""
 
     def run_training(argv: list[str], threads: int, left: float, stop: object, spend: Callable[[float], None]):
@@ -99,13 +83,10 @@ def progress_of(project: Project) -> Progress:
 
 
 def train_waveglow(project: Project, plan: Plan, progress: Progress | None = None) -> bool:
-    stop: Any = NoStop()
-    return train.train_model("WaveGlow", plan, project, progress or progress_of(project), stop)
+    return train.train_model("WaveGlow", plan, project, progress or progress_of(project), NO_STOP)
 
 
-def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_speaks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice(tmp_path: Path, monkeypatch, capsys) -> None:
     whole = make_project(Project(name="whole", projects=tmp_path))
     killed = make_project(Project(name="killed", projects=tmp_path))
     for project in (whole, killed):
@@ -125,7 +106,7 @@ def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_
         """A Ctrl-C in an epoch that the killed run did not reach."""
 
         exit_code = 130
-        is_requested = property(lambda self: epochs_in(log) > reached)  # type: ignore[assignment]
+        is_requested = property(lambda self: epochs_in(log) > reached)
 
     with monkeypatch.context() as patch:
         patch.setattr(train, "StopRequest", StopSoon)
@@ -141,9 +122,8 @@ def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_
 def check_equal(killed: Project, whole: Project) -> None:
     """Check that two projects have the same checkpoints, reports and voices."""
     for name in MODELS:
-        ours, theirs = (
-            load_checkpoint(project.run(name) / f"checkpoint_{name}_last.pt") for project in (killed, whole)
-        )
+        last = f"checkpoint_{name}_last.pt"
+        ours, theirs = (load_checkpoint(project.run(name) / last) for project in (killed, whole))
         assert differences(ours["state_dict"], theirs["state_dict"]) == []
         assert differences(ours["optimizer"], theirs["optimizer"]) == []
         assert ours["epoch"] == theirs["epoch"] == 39
@@ -161,10 +141,8 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     assert ("| clips for training | 5 |" in card and "no recogniser is installed" in card) or "WER %" in card
     assert all(f"- {line}\n" in card for line in config["verdict"]["lines"]) and "on 2 validation lines" in card
     assert "| 39 |" in card  # the last report
-    assert (
-        "Tacotron2, selected by text that attention reads among epochs whose validation loss is at most 0.1 above the lowest:"
-        in card
-    )
+    choice = "selected by text that attention reads among epochs whose validation loss is at most 0.1 above the lowest"
+    assert f"Tacotron2, {choice}:" in card
     assert len(list((project.voice / "samples").glob("*.wav"))) == 2
     share.main([project.name, "--projects", str(tmp_path)])
     with zipfile.ZipFile(project.root / "whole.zip") as archive:
@@ -180,11 +158,9 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     assert (project.root / "whole.zip").read_bytes() == first
 
 
-def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(
-    tmp_path: Path, capfd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tmp_path, capfd, monkeypatch) -> None:
     project = make_project(Project(name="short", projects=tmp_path))
-    argv, spent, stop = train_argv("WaveGlow", tiny_plan(project, 100_000), project), list[float](), NoStop()
+    argv, spent, stop = train_argv("WaveGlow", tiny_plan(project, 100_000), project), list[float](), NO_STOP
     log = project.run("WaveGlow") / "nvlog.json"
 
     class Clock:
@@ -195,11 +171,11 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(
 
     with monkeypatch.context() as patch:
         patch.setattr("studio.train.process.time", Clock)
-        assert run_training(argv, 1, 900.0, stop, spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
+        assert run_training(argv, 1, 900.0, stop, spent.append) is RunEnding.BUDGET
     out = capfd.readouterr().out
     assert "saved" in out and "DLL " not in out and 1000 <= sum(spent) < 1200
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(argv, 1, 0.0, stop, spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
+    assert run_training(argv, 1, 0.0, stop, spent.append) is RunEnding.BUDGET
     plan, progress = tiny_plan(project, 100_000, hours=1 / 3600), progress_of(project)
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
     progress.spend("WaveGlow", 8.0)
@@ -240,7 +216,7 @@ def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monkeypatch) -> None:
     """The voice was the one of an earlier report, since the last epochs had none."""
     monkeypatch.setattr(train, "START", 297.0)  # so that the test ends soon
     project = make_project(Project(name="report", projects=tmp_path))
@@ -271,9 +247,8 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(tmp_path: Pa
         ({"warm_start": str(tmp_path / "gone.pt")}, r"gone\.pt"),
         ({"options": {"segment_lenght": 1}}, "segment-lenght"),
     ):
-        write_plan(
-            project.plan, replace(plan, models=plan.models | {"WaveGlow": replace(plan.models["WaveGlow"], **change)})
-        )
+        changed = plan.models | {"WaveGlow": replace(plan.models["WaveGlow"], **change)}
+        write_plan(project.plan, replace(plan, models=changed))
         with pytest.raises((DataError, UsageError, SystemExit)) as caught:
             train.main(flags)
         assert re.search(words, f"{caught.value} {capfd.readouterr().err}")
@@ -314,9 +289,8 @@ def test_one_command_at_a_time_works_on_a_project(tmp_path: Path) -> None:
     project.state.mkdir()
     code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     flags = ["--projects", str(tmp_path)]
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(project.state / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    words = [sys.executable, "-c", code, str(project.state / "lock")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
         message = f"{project.root}: another studio.prepare or studio.train is working on it; wait until it ends"
         for command in (
@@ -363,9 +337,8 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
         assert "range test" in settings["reasons"]["learning_rate"]
         assert (project.root / "learning_rate" / f"learning_rate_{name}.png").exists()
     hours = [settings["hours"] for settings in content["models"].values()]
-    assert 0 < sum(hours) <= 0.5 and next(iter(content["models"])) == (
-        "PulseNoise" if find_spec("pyworld") else "Tacotron2"
-    )
+    assert 0 < sum(hours) <= 0.5
+    assert next(iter(content["models"])) == ("PulseNoise" if find_spec("pyworld") else "Tacotron2")
     options = [settings["options"] for settings in content["models"].values()]
     assert {values.get("amp", False) for values in options} == {precision.has_fast_half(torch.device("cpu"))}
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model

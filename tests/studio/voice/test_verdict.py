@@ -1,7 +1,5 @@
 """The verdict on a voice: which vocoder is the default, and whether the voice is worse than the embedded one."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -46,17 +44,9 @@ def test_words_then_likeness_choose_the_vocoder(griffin_lim, waveglow, pulse_noi
 @pytest.mark.parametrize(
     ("voice", "embedded", "sentence"),
     [
-        (
-            (0.72, 0.598),
-            (0.07, 0.666),
-            "worse than the embedded one: harder to understand and further from the speaker",
-        ),
+        ((0.72, 0.598), (0.07, 0.666), "worse than the embedded one: harder to understand and further from the"),
         ((0.41, 0.768), (0.07, 0.669), "worse than the embedded one: harder to understand and closer to the speaker"),
-        (
-            (0.08, 0.669),
-            (0.07, 0.669),
-            "worse than the embedded one: as easy to understand and no closer to the speaker",
-        ),
+        ((0.08, 0.669), (0.07, 0.669), "worse than the embedded one: as easy to understand and no closer to the"),
         ((0.12, 0.768), (0.07, 0.669), "better than the embedded one: harder to understand and closer to the speaker"),
         ((0.02, 0.768), (0.07, 0.669), "better than the embedded one: easier to understand and closer to the speaker"),
         ((NAN, 0.5), (NAN, 0.6), "worse than the embedded one: further from the speaker"),

@@ -1,7 +1,5 @@
 """A voice: its vocoders, its weights, and the strength of its denoiser."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -16,7 +14,7 @@ from studio.project import Project
 from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, usable_measures, write_model
 from synthesizer import EMBEDDED
 from tests.recipe import skip_without_evaluators, train_tiny_model
-from tests.studio.page.test_plan_review import SETTINGS
+from tests.studio.projects import SETTINGS
 
 OTHER = replace(SETTINGS, warm_start=None)
 
