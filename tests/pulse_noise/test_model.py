@@ -5,17 +5,21 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 
+from common.data.filelist import Utterance
 from common.errors import DataError, UsageError
 from common.quality.likeness import track_pitch
-from pulse_noise.data_function import augment
+from common.spec import Key
+from pulse_noise.data_function import PitchDataset, augment
 from pulse_noise.loss_function import PitchLoss, PitchTargets
 from pulse_noise.model import PulseNoise
 from pulse_noise.spec import SPEC, advise, draw_noise
 from pulse_noise.synthesis import pulse_train
 
 MELS, FRAMES, HOP = 20, 150, 256
+NEEDS_PYWORLD = pytest.mark.skipif(find_spec("pyworld") is None, reason="pyworld is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,7 @@ def test_joined_parts_are_the_whole_and_items_are_as_if_alone(model: PulseNoise)
     parts = list(model.stream(mels, noise, first=16, others=50))
     assert len(parts) == 4 and whole.abs().max() > 0.01
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-3)
+    assert model.infer(mels - 6, noise).abs().max() < 0.1 * whole.abs().max()  # what is quiet stays quiet
     mels = speech(2)
     noise = torch.randn(2, (FRAMES - 1) * HOP)
     torch.testing.assert_close(model.infer(mels, noise)[1:], model.infer(mels[1:], noise[1:]))
@@ -98,8 +103,25 @@ def test_augmentation_repeats_with_its_seed_and_advice_makes_about_1500_steps() 
         assert 1200 < steps < 3000
 
 
+@NEEDS_PYWORLD
+def test_a_crop_has_its_own_pitch_and_another_place_in_each_epoch(tmp_path) -> None:
+    pulses = 0.1 * pulse_train(torch.linspace(100, 300, 3 * 22050), 22050)
+    pulses[22050:44100] = 0.0  # silence, which has no pitch
+    soundfile.write(tmp_path / "one.wav", pulses.numpy(), 22050)
+    data = PitchDataset({"dataset_path": str(tmp_path), "seed": 1}, [Utterance("one.wav", "")])
+    items = [data[Key(epoch, 0)] for epoch in range(4)]
+    assert torch.equal(items[0].clip.mels, data[Key(0, 0)].clip.mels)
+    assert len({tuple(item.clip.pitch.tolist()) for item in items}) == 4
+    batch = data.collate(items)
+    sounding = batch.mels.mean(1) > batch.mels.mean((1, 2))[:, None]
+    assert (sounding == batch.voiced).float().mean() > 0.9
+    hertz = 50 * (600 / 50) ** (batch.places / 127)
+    assert torch.allclose(
+        hertz[batch.voiced], torch.stack([item.clip.pitch for item in items])[batch.voiced], rtol=1e-3
+    )
+
+
+@NEEDS_PYWORLD
 def test_pyworld_finds_the_pitch_of_a_pulse_train() -> None:
-    if find_spec("pyworld") is None:
-        pytest.skip("pyworld is not installed")
     found = track_pitch(0.1 * pulse_train(torch.full((22050,), 150.0), 22050).numpy(), 22050, 10.0)[10:-10]
     assert np.median(found) == pytest.approx(150, abs=0.5) and (found > 0).mean() > 0.9

@@ -29,7 +29,10 @@ def test_a_constant_pitch_is_a_line_spectrum_at_its_multiples() -> None:
 
 @pytest.mark.parametrize("f0", [80.0, 123.4, 441.0])
 def test_pulses_have_unit_power(f0: float) -> None:
-    assert pulse_train(torch.full((4 * RATE,), f0), RATE).square().mean().item() == pytest.approx(1, abs=0.04)
+    rising = f0 * torch.linspace(1, 4, 4 * RATE)
+    for f0s in (torch.full((4 * RATE,), f0), rising):
+        power = pulse_train(f0s, RATE).square()
+        assert [part.mean().item() for part in power.chunk(2)] == pytest.approx([1, 1], abs=0.04)
 
 
 def test_the_pulses_of_a_chirp_lie_at_the_integral_of_its_frequency() -> None:
@@ -81,14 +84,18 @@ def test_silence_stays_silence() -> None:
     assert audio.abs().max() < 1e-3
 
 
-def test_the_expected_level_is_that_of_the_mixture() -> None:
+@pytest.mark.parametrize("voiced_half", [0.0, 1.0])
+def test_the_expected_level_is_that_of_the_mixture(voiced_half: float) -> None:
     synthesis, _, pitch, _ = clip()
     n = (len(pitch) - 1) * HOP
+    voicing = (torch.arange(n) > n // 2).float() * voiced_half
     levels, magnitudes = [], []
     for number in range(40):
         noise = torch.randn(n, generator=torch.Generator().manual_seed(number))
-        voiced, unvoiced, level = synthesis.spectra(Source(torch.zeros(n), noise, torch.zeros(n)))
+        voiced, unvoiced, level = synthesis.spectra(Source(torch.zeros(n), noise, voicing))
         levels.append(level[2:-2, 5:-5])
         magnitudes.append((voiced + unvoiced).abs()[2:-2, 5:-5])
     # |E| of complex Gaussian noise of power s is sqrt(pi / 4 s) in the mean
+    found, wanted = (torch.stack(values)[:, :60, :26].mean((0, 1)) for values in (magnitudes, levels))  # of each frame
+    torch.testing.assert_close(found, wanted, rtol=0.1, atol=0)
     assert (torch.stack(magnitudes).mean() / torch.stack(levels).mean()).item() == pytest.approx(1, abs=0.01)

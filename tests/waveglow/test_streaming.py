@@ -31,11 +31,11 @@ def test_parts_are_the_whole_with_every_frame_around_them(small_model, monkeypat
     assert sizes[:-1] == [8, 16, 32][: len(sizes) - 1]
 
 
-@pytest.mark.parametrize(("hop", "kernel"), [(20, 60), (12, 40), (4, 20)])
-def test_parts_begin_at_whole_groups_where_the_frames_around_them_are_odd(small_model, monkeypatch, hop, kernel):
-    """2 frames are 5, 3 or 1 groups of 8 samples. An odd number of frames around a part would shift its noise."""
-    model = small_model(hop_length=hop, upsample_kernel_size=kernel)
-    reaches = next(n for n in (6, 7) if (n * model.config.reach + math.ceil(kernel / hop)) % 2)
+@pytest.mark.parametrize(("hop", "kernel", "group"), [(20, 60, 8), (12, 40, 8), (4, 20, 8), (16, 64, 12)])
+def test_parts_begin_at_whole_groups_where_the_frames_around_them_are_odd(small_model, monkeypatch, hop, kernel, group):
+    """2 frames are 5, 3 or 1 groups of 8 samples, 3 are 4 of 12. Another number of frames around a part would shift its noise."""
+    model = small_model(hop_length=hop, upsample_kernel_size=kernel, n_group=group)
+    reaches = next((n for n in (6, 7) if (n * model.config.reach + math.ceil(kernel / hop)) % 2), 6)
     monkeypatch.setattr(streaming, "N_REACHES", reaches)
     parts, whole = both(model, torch.randn(1, 3, 80, dtype=torch.float64))
     assert len(parts) > 2
