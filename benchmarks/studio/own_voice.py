@@ -209,7 +209,7 @@ def speak(voice: Synthesizer, items: Sequence[HeldOutLine]) -> list[Rendition]:
 def summarise(name: str, system: System) -> VoiceRow:
     """Summarise the lines of a system."""
     counts = [line.counts["wer"] for line in system.lines]
-    capped, likeness = score(system)
+    capped, likeness, _ = score(system)
     return VoiceRow(
         name,
         math.nan,

@@ -20,9 +20,12 @@ SPEAKER = "speaker"  # the measure of likeness: among the values of a line
 SHORTEST = 0.4  # seconds of a clip whose voice can be compared
 CLOSE_WORDS = 0.02  # share of words: systems as close as this are understood equally well
 CLOSE_VOICE = 0.01  # of likeness, similarly
+STUMBLES = "skips", "repeats"  # of attention: where words are not counted, they say how surely a voice reads
+CLOSE_STUMBLES, FAR_STUMBLES = 0.5, 1.0  # a line
 FAR_WORDS = 0.1  # a voice with this many more wrong words is the worse one, however close to the speaker
 KEY = "verdict"  # in config.json of a voice
 RECORDINGS, EMBEDDED_VOICE = "the recordings", "the embedded voice"
+SURENESS = "reading more surely", "reading as surely", "skipping and repeating more"
 EFFORT = "easier to understand", "as easy to understand", "harder to understand"
 NEARNESS = "further from the speaker", "no closer to the speaker", "closer to the speaker"
 ADVICE = (
@@ -53,21 +56,25 @@ def has_voice(sound: np.ndarray, rate: int) -> bool:
 
 
 class Score(NamedTuple):
-    """A system's share of wrong words, at most all of a line's, and its mean likeness; nan where not measured."""
+    """A system's share of wrong words, at most all of a line's, its mean likeness, and its stumbles a line; nan: not measured."""
 
     words: float
     likeness: float
+    stumbles: float
 
     def __str__(self) -> str:
         words = "" if math.isnan(self.words) else f"{100 * self.words:.1f} % of words wrong"
         likeness = "" if math.isnan(self.likeness) else f"likeness {self.likeness:.3f}"
-        return ", ".join(filter(None, (words, likeness))) or "not measured"
+        stumbles = "" if words or math.isnan(self.stumbles) else f"{self.stumbles:.1f} skips and repeats a line"
+        return ", ".join(filter(None, (words, likeness, stumbles))) or "not measured"
 
 
 def score(system: System) -> Score:
     """Score a system."""
-    likeness = mean(np.array([line.values.get(SPEAKER, math.nan) for line in system.lines]))
-    return Score(capped_error_rate(system), likeness)
+    measures = [(SPEAKER,), STUMBLES]
+    values = [[sum(line.values.get(name, math.nan) for name in names) for line in system.lines] for names in measures]
+    likeness, stumbles = (mean(np.array(found)) for found in values)
+    return Score(capped_error_rate(system), likeness, stumbles)
 
 
 def choose_vocoder(systems: Mapping[str, System], preferred: Sequence[str]) -> str:
@@ -103,18 +110,24 @@ class Verdict:
         return self.voice.likeness - self.embedded.likeness
 
     @property
+    def less_sure(self) -> float:
+        """Stumbles a line beyond those of the embedded voice; nan where wrong words say more, or if they are not counted."""
+        return self.voice.stumbles - self.embedded.stumbles if math.isnan(self.harder) else math.nan
+
+    @property
     def is_worse(self) -> bool:
-        """True if the voice is not closer to the speaker than the embedded one, or much harder to understand."""
-        return self.closer < CLOSE_VOICE or self.harder > FAR_WORDS
+        """True if the voice is not closer to the speaker than the embedded one, or much harder to understand or less sure."""
+        return self.closer < CLOSE_VOICE or self.harder > FAR_WORDS or self.less_sure > FAR_STUMBLES
 
     @property
     def sentence(self) -> str:
         """The verdict in words."""
-        found = [
-            word
-            for difference, near, words in ((self.harder, CLOSE_WORDS, EFFORT), (self.closer, CLOSE_VOICE, NEARNESS))
-            if (word := _compare(difference, near, words))
+        compared = [
+            _compare(self.harder, CLOSE_WORDS, EFFORT),
+            _compare(self.less_sure, CLOSE_STUMBLES, SURENESS),
+            _compare(self.closer, CLOSE_VOICE, NEARNESS),
         ]
+        found = [word for word in compared if word]
         if not found:
             return "The voice was not judged."
         whole = "worse" if self.is_worse else "better"

@@ -15,10 +15,11 @@ from tests.recipe import ROOT, skip_without_evaluators
 NAN = math.nan
 
 
-def system(wrong: float, likeness: float, lines: int = 2) -> System:
-    """A system whose lines of 100 words have a share of wrong ones, and a likeness; nan: not measured."""
+def system(wrong: float, likeness: float, repeats: float = NAN, lines: int = 2) -> System:
+    """A system whose lines of 100 words have a share of wrong ones, a likeness, and a skip and repeats; nan: not measured."""
     counts = {} if math.isnan(wrong) else {"wer": Errors(round(100 * wrong), 100)}
-    values = {} if math.isnan(likeness) else {SPEAKER: likeness}
+    values = {SPEAKER: likeness, "skips": 1.0, "repeats": repeats}
+    values = {name: value for name, value in values.items() if not math.isnan(value)}
     return System("a system", [Line("", np.zeros(1), "", values, counts, {})] * lines, 1.0)
 
 
@@ -50,6 +51,14 @@ def test_words_then_likeness_choose_the_vocoder(griffin_lim, waveglow, pulse_noi
         ((0.12, 0.768), (0.07, 0.669), "better than the embedded one: harder to understand and closer to the speaker"),
         ((0.02, 0.768), (0.07, 0.669), "better than the embedded one: easier to understand and closer to the speaker"),
         ((NAN, 0.5), (NAN, 0.6), "worse than the embedded one: further from the speaker"),
+        ((NAN, 0.7, 2.1), (NAN, 0.6, 1), "worse than the embedded one: skipping and repeating more and closer to the"),
+        ((NAN, 0.7, 0.9), (NAN, 0.6, 0), "better than the embedded one: skipping and repeating more and closer to the"),
+        ((NAN, 0.7, 0.2), (NAN, 0.6, 0), "better than the embedded one: reading as surely and closer to the speaker"),
+        (
+            (0.08, 0.7, 9.9),
+            (0.07, 0.6, 0),
+            "better than the embedded one: as easy to understand and closer to the speaker",
+        ),
         ((0.05, NAN), (0.05, NAN), "better than the embedded one: as easy to understand"),
         ((NAN, NAN), (NAN, NAN), "not judged"),
     ],
