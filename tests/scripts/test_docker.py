@@ -34,10 +34,17 @@ def option(words: list[str], name: str) -> list[str]:
     return [value for word, value in pairwise(words) if word == name]
 
 
-def test_build_names_the_image_and_its_folder(docker):
+def test_build_names_the_image_and_interactive_mounts_the_dataset(docker, tmp_path):
     assert docker("build.sh") == ["build", ".", "--rm", "-t", "tacotron2"]
     extra = ["--build-arg", "FROM_IMAGE_NAME=pytorch/pytorch:2.7.0-cuda12.6-cudnn9-runtime"]
     assert docker("build.sh", *extra) == ["build", ".", "--rm", "-t", "tacotron2", *extra]
+    (tmp_path / "my data").mkdir()
+    assert f"{tmp_path}/my data:/data" in option(docker("interactive.sh", DATASET_PATH=f"{tmp_path}/my data"), "-v")
+    assert f"{tmp_path}/my data:/data" in option(docker("interactive.sh", DATASET_PATH="my data"), "-v")
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        docker("interactive.sh", DATASET_PATH="no data")
+    assert error.value.returncode == 2
+    assert error.value.stderr == f"error: DATASET_PATH: {tmp_path}/no data, expected a folder\n"
 
 
 def test_interactive_is_a_shell_or_a_command_on_this_folder(docker):
@@ -61,16 +68,6 @@ def test_interactive_uses_the_requested_gpus(docker):
     assert gpus(CUDA_VISIBLE_DEVICES="0,3") == ['"device=0,3"'] and gpus(NV_GPU="2") == ['"device=2"']
     assert gpus(CUDA_VISIBLE_DEVICES="1", NV_GPU="2") == ['"device=1"']
     assert gpus(CUDA_VISIBLE_DEVICES="") == gpus(NV_GPU="none") == [] and gpus(NV_GPU="all") == ["all"]
-
-
-def test_interactive_mounts_the_dataset(docker, tmp_path):
-    (tmp_path / "my data").mkdir()
-    assert f"{tmp_path}/my data:/data" in option(docker("interactive.sh", DATASET_PATH=f"{tmp_path}/my data"), "-v")
-    assert f"{tmp_path}/my data:/data" in option(docker("interactive.sh", DATASET_PATH="my data"), "-v")
-    with pytest.raises(subprocess.CalledProcessError) as error:
-        docker("interactive.sh", DATASET_PATH="no data")
-    assert error.value.returncode == 2
-    assert error.value.stderr == f"error: DATASET_PATH: {tmp_path}/no data, expected a folder\n"
 
 
 def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):

@@ -79,13 +79,7 @@ def test_clips_of_recordings_that_are_gone_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in project.state.iterdir()] == ["key-kept.json"]
 
 
-def test_the_worst_rows_come_first() -> None:
-    rows = [row("a"), row("b", words_wrong="0.900"), row("c", words_wrong="", faults="noise; pace")]
-    rows.append(row("d", words_wrong="0.500", faults="words"))
-    assert [r.clip for r in sort_worst_first(rows)] == ["d", "c", "b", "a"]
-
-
-def test_edits_move_to_the_same_clip_alone(tmp_path: Path) -> None:
+def test_edits_move_to_the_same_clip_alone_and_the_worst_rows_come_first(tmp_path: Path) -> None:
     old = [row("a"), row("b"), row("c", start=9.0)]
     edited = [old[0]._replace(use="no"), old[1], old[2]._replace(text="By hand.")]
     write_review(tmp_path / "clips.tsv", edited)
@@ -96,6 +90,9 @@ def test_edits_move_to_the_same_clip_alone(tmp_path: Path) -> None:
     assert [r.use for r in result.rows] == ["no", "yes", "yes"]
     assert [r.text for r in result.rows] == ["New proposal.", "New too.", "Text of c."]
     assert (result.n_edited, result.lost) == (1, ["c"])
+    rows = [row("a"), row("b", words_wrong="0.900"), row("c", words_wrong="", faults="noise; pace")]
+    rows.append(row("d", words_wrong="0.500", faults="words"))
+    assert [r.clip for r in sort_worst_first(rows)] == ["d", "c", "b", "a"]
 
 
 @pytest.mark.parametrize(

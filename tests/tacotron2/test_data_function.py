@@ -41,24 +41,13 @@ def test_clips_of_the_corpus():
         assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
 
 
-def test_english_is_read_aloud_in_its_own_alphabet_alone():
+def test_english_is_read_aloud_in_its_own_alphabet_and_texts_of_training_are_not():
+    """Its clips were read with the published cleaners; only inference spells what these leave."""
     english = Tacotron2DataConfig(text_cleaners=["english_cleaners"])
     assert english.read_aloud("5 km") == "five kilometers"
     other = Tacotron2DataConfig(text_cleaners=["english_cleaners"], symbols=["_", " ", *"5abkm"])
     assert other.read_aloud("5 km") == "5 km"
     assert Tacotron2DataConfig(text_cleaners=["basic_cleaners"]).read_aloud("5 km") == "5 km"
-
-
-def test_a_text_may_have_all_the_symbols_of_its_seconds(tmp_path):
-    soundfile.write(tmp_path / "a.wav", 0.5 * torch.ones(22050).numpy(), 22050)
-    options = {"dataset_path": str(tmp_path), "symbols_per_second": 40.0}
-    TextMelDataset(options, [Utterance("a.wav", "a" * 40)]).check_clips()
-    with pytest.raises(BadRows, match=r"a text of 41 symbols for 1\.00 s, expected at most 40 \(40 a second"):
-        TextMelDataset(options, [Utterance("a.wav", "a" * 41)]).check_clips()
-
-
-def test_texts_of_training_are_not_read_aloud_and_lengths_count_symbols():
-    """Its clips were read with the published cleaners; only inference spells what these leave."""
     row = Utterance("a.wav", "It is 5 km.")
     options = {"text_cleaners": ["english_cleaners"]}
     spelled = "".join(symbols[k] for k in TextMelDataset(options, [row]).ids[0])
@@ -67,6 +56,14 @@ def test_texts_of_training_are_not_read_aloud_and_lengths_count_symbols():
     texts = ["It is 5.", "{HH AH0 L OW1}"]
     dataset = TextMelDataset({}, [Utterance("a.wav", text) for text in texts])
     assert dataset.lengths == [len("it is five."), 4]
+
+
+def test_a_text_may_have_all_the_symbols_of_its_seconds(tmp_path):
+    soundfile.write(tmp_path / "a.wav", 0.5 * torch.ones(22050).numpy(), 22050)
+    options = {"dataset_path": str(tmp_path), "symbols_per_second": 40.0}
+    TextMelDataset(options, [Utterance("a.wav", "a" * 40)]).check_clips()
+    with pytest.raises(BadRows, match=r"a text of 41 symbols for 1\.00 s, expected at most 40 \(40 a second"):
+        TextMelDataset(options, [Utterance("a.wav", "a" * 41)]).check_clips()
 
 
 def test_mels_follow_the_audio_options_and_stored_ones_of_others_are_refused(tmp_path):
@@ -169,16 +166,13 @@ def without_keys(found):
     return [(piece.text, piece.pause) for piece in found]
 
 
-def test_a_long_text_is_cut_by_its_spoken_length():
+def test_long_texts_are_cut_by_their_spoken_length_without_pieces_of_no_words():
     text = "She paid $5 million. He did not."
     assert len(text) == 32 and len("She paid five million dollars. He did not.") == 42
     assert without_keys(pieces(text, 42, ENGLISH)) == [(text, 0.0)]
     assert without_keys(pieces(text, 41, ENGLISH)) == [("She paid five million dollars.", 0.35), ("He did not.", 0.0)]
     assert without_keys(pieces(text, 32, BASIC)) == [(text, 0.0)]
     assert without_keys(pieces(text, 0, ENGLISH)) == [(text, 0.0)]
-
-
-def test_pieces_without_words_are_left_out():
     text = "One and two. ☃☃☃. ... Three!"
     assert without_keys(pieces(text, 12, ENGLISH)) == [("One and two.", 0.35), ("☃☃☃. ... Three!", 0.0)]
     cyrillic = BASIC | {"symbols": ["_", *" .абвг"]}

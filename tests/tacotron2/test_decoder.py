@@ -139,7 +139,7 @@ def test_teacher_forcing_with_its_own_frames_is_inference(r, fast):
     assert free.mels.std() > 0.05
 
 
-def test_prenet_dropout_stays_on_in_evaluation():
+def test_prenet_dropout_stays_on_in_evaluation_and_its_masks_are_each_items_own():
     """Over many draws: half of the values are 0, and the mean is that of the layers alone where ReLU is linear."""
     prenet = Prenet(4, 20).double().eval()
     for layer in prenet.layers:
@@ -151,9 +151,6 @@ def test_prenet_dropout_stays_on_in_evaluation():
     assert (drawn == 0).double().mean().item() == pytest.approx(0.5, abs=0.01)
     prenet.p_dropout = 0.0
     assert_close(prenet(x[None, None])[0, 0], expected)
-
-
-def test_masks_of_an_item_are_its_own_numbers_step_by_step():
     keys = [(1, 0), (1, 1), (1, 2)]
     masks = Prenet(3, 4).keep_masks(Draws.of(keys, "dropout", torch.device("cpu")), 5)
     assert masks.shape == (5, 2, 3, 4)

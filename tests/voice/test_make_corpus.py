@@ -60,15 +60,12 @@ def test_filelists_have_the_words_that_inference_gives_the_model() -> None:
         assert read_english(clip.written) == clip.written and not re.search(r"\d", clip.spoken)
 
 
-def test_every_sentence_has_a_unique_name_and_valid_text() -> None:
+def test_sentences_have_unique_names_and_valid_text_and_fifty_are_nasty() -> None:
     clips = [clip for split in SPLITS for clip in read_clips(TEXT / f"{split}.txt", split)]
     assert len({clip.name for clip in clips}) == len(clips)
     for clip in clips:
         assert text_to_sequence(clip.written, "english_cleaners")
         assert dropped_symbols(clip.written, "english_cleaners") == []
-
-
-def test_there_are_fifty_nasty_lines() -> None:
     lines = (TEXT / "nasty.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 50 and all(text_to_sequence(line, "english_cleaners") for line in lines)
     assert max(map(len, lines)) > 300 and sum(len(line) < 3 for line in lines) >= 5

@@ -42,11 +42,15 @@ def test_parts_begin_at_whole_groups_where_the_frames_around_them_are_odd(small_
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-4 * whole.abs().max().item())
 
 
-def test_frames_far_from_a_part_change_it_little(small_model):
+def test_frames_far_from_a_part_change_it_little_and_parts_have_a_greatest_length(small_model):
     """Two reaches in place of five, with weights far larger than trained ones: the audio is that of the whole to 1e-4."""
     parts, whole = both(small_model(), torch.randn(1, 3, 80, dtype=torch.float64))
     audio = torch.cat(parts, dim=1)
     assert 0 < (audio - whole).norm() < 1e-4 * whole.norm()
+    model = small_model(n_flows=2, WN_config={"n_layers": 1, "kernel_size": 3, "n_channels": 2})
+    parts, whole = both(model, torch.randn(1, 3, 1100, dtype=torch.float64))
+    assert [part.shape[1] // model.hop_length for part in parts] == [8, 16, 32, 64, 128, 256, 256, 256, 84]
+    assert sum(part.shape[1] for part in parts) == whole.shape[1]
 
 
 def test_parts_are_finished_with_the_audio_around_them(small_model):
@@ -67,14 +71,6 @@ def test_parts_are_finished_with_the_audio_around_them(small_model):
     around = 2 * model.config.reach + 4
     # the whole, then parts with the frames that exist
     assert lengths == [60, 8 + around, 8 + 16 + around, around + 32 + 4, around + 4]
-
-
-def test_parts_of_a_long_clip_have_a_greatest_length(small_model):
-    """Memory and the wait for a part are bounded."""
-    model = small_model(n_flows=2, WN_config={"n_layers": 1, "kernel_size": 3, "n_channels": 2})
-    parts, whole = both(model, torch.randn(1, 3, 1100, dtype=torch.float64))
-    assert [part.shape[1] // model.hop_length for part in parts] == [8, 16, 32, 64, 128, 256, 256, 256, 84]
-    assert sum(part.shape[1] for part in parts) == whole.shape[1]
 
 
 def test_a_longer_clip_begins_with_the_noise_of_a_shorter_one(small_model):

@@ -113,12 +113,15 @@ def test_no_other_file_is_read_as_a_clip(project, clip):
         read_clip(project, clip)
 
 
-def test_a_link_is_not_followed(project):
+def test_a_link_is_not_followed_and_a_damaged_table_is_named(project):
     outside = project.projects / "outside.wav"
     soundfile.write(outside, np.zeros(10), 22050)
     (project.clips / "linked.wav").symlink_to(outside)
     with pytest.raises(DataError, match=r"linked\.wav: leads out of the project"):
         read_clip(project, "linked")
+    project.review.write_text(project.review.read_text() + "one\tcell\n")
+    with pytest.raises(DataError, match=r"clips.tsv:9: 2 cells, expected 10"):
+        read_rows(project)
 
 
 def test_edits_until_they_are_saved_and_neighbours(project):
@@ -134,9 +137,3 @@ def test_edits_until_they_are_saved_and_neighbours(project):
     assert neighbour(rows, rows[0].clip, 1) == rows[1] and neighbour(rows, rows[0].clip, -1) == rows[0]
     assert neighbour(rows, rows[-1].clip, 1) == rows[-1] and neighbour(rows, "another", 1) == rows[0]
     assert neighbour([], "another", 1) is None
-
-
-def test_a_damaged_table_is_named(project):
-    project.review.write_text(project.review.read_text() + "one\tcell\n")
-    with pytest.raises(DataError, match=r"clips.tsv:9: 2 cells, expected 10"):
-        read_rows(project)

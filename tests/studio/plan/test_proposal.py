@@ -160,7 +160,7 @@ def test_a_validation_takes_its_time_whatever_the_lines() -> None:
     assert proposal.choose_length(150, 12, replace(measured, validation_seconds=26), 5 / 60)["report_lines"].value == 1
 
 
-def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:
+def test_the_rate_grows_in_a_tenth_of_a_short_run_and_the_median_step_counts() -> None:
     """A run of 70 steps that warms up for 100 would end before it has the planned rate."""
     measured = figures()  # 25 steps an epoch
     usual = proposal.choose_warmup(100, 40, measured)
@@ -168,9 +168,6 @@ def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:
     short = proposal.choose_warmup(100, 3, measured)
     assert short == (7, "a tenth of the run's 75 steps, instead of the usual 100")
     assert proposal.choose_warmup(0, 1, measured).value == 0
-
-
-def test_the_median_step_counts_and_none_is_an_error() -> None:
     assert proposal.step_seconds(replace(figures(), step_seconds=[1.0, 2.0, 30.0])) == 2.0
     with pytest.raises(DataError, match="no step was measured"):
         proposal.step_seconds(replace(figures(), step_seconds=[]))

@@ -103,10 +103,14 @@ def test_formats_with_times(tmp_path: Path, name: str, content: str | bytes) -> 
     assert cues_of(tmp_path, name, content) == [(pytest.approx(a), pytest.approx(b), t) for a, b, t in GOOD]
 
 
-def test_points_last_until_the_next_and_numbers_alone_are_no_times(tmp_path: Path) -> None:
+def test_decimals_are_fractions_of_a_second_and_points_last_until_the_next(tmp_path: Path) -> None:
     assert cues_of(tmp_path, "a.txt", "1.0\t1.0\tone\n2.5\t2.5\ttwo\n") == [(1, 2.5, "one"), (2.5, float("inf"), "two")]
     assert cues_of(tmp_path, "a.txt", "1 2 buckle my shoe\n3 4 knock at the door\n5.5 is not 6\n") == []
     assert cues_of(tmp_path, "a.lab", "Only words, as for the Montreal aligner.") == []
+    times = ("00:00:01,5 --> 00:00:02,05", "00:02.050 --> 00:02.50", "01:02:03,007 --> 1:02:04,1")
+    cues = cues_of(tmp_path, "a.srt", "".join(f"{line}\nx\n\n" for line in times))
+    edges = [edge for start, end, _ in cues for edge in (start, end)]
+    assert edges == pytest.approx([1.5, 2.05, 2.05, 2.5, 3723.007, 3724.1], abs=1e-9)
 
 
 def test_subrip_and_webvtt(tmp_path: Path) -> None:
@@ -117,13 +121,6 @@ def test_subrip_and_webvtt(tmp_path: Path) -> None:
     assert cues_of(tmp_path, "a.vtt", VTT) == [(1, 2, "one two"), (2, 3, "three four"), (3603, 3604, "five & six")]
     found = cues_of(tmp_path, "a.srt", "1\n00:00:01,0 --> 00:00:02,0\nRoom 7\n2\n00:00:03,0 --> 00:00:04,0\n7\n")
     assert [text for _, _, text in found] == ["Room 7", "7"]
-
-
-def test_decimals_of_times_are_fractions_of_a_second(tmp_path: Path) -> None:
-    times = ("00:00:01,5 --> 00:00:02,05", "00:02.050 --> 00:02.50", "01:02:03,007 --> 1:02:04,1")
-    cues = cues_of(tmp_path, "a.srt", "".join(f"{line}\nx\n\n" for line in times))
-    edges = [edge for start, end, _ in cues for edge in (start, end)]
-    assert edges == pytest.approx([1.5, 2.05, 2.05, 2.5, 3723.007, 3724.1], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ ARPABET = (
 )
 
 
-def test_the_built_in_alphabet_is_the_published_table() -> None:
+def test_the_built_in_alphabet_is_the_published_table_and_others_have_their_own_ids() -> None:
     assert "".join(symbols[:64]) == "_-!'(),.:;? ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     assert symbols[64:] == ["@" + phone for phone in ARPABET.split(" ")]
     assert len(symbols) == len(set(symbols)) == 148
@@ -19,9 +19,6 @@ def test_the_built_in_alphabet_is_the_published_table() -> None:
     assert list(BUILT_IN.phone_ids) == ARPABET.split(" ")
     ids = [*BUILT_IN.character_ids.values(), *BUILT_IN.phone_ids.values()]
     assert ids == list(range(148))
-
-
-def test_another_alphabet_has_its_own_ids() -> None:
     alphabet = alphabet_of(["#", "@B", "ж", "@", "@AA1", " "])
     assert alphabet == Alphabet(("#", "@B", "ж", "@", "@AA1", " "))
     assert alphabet.character_ids == {"#": 0, "ж": 2, "@": 3, " ": 5}

@@ -47,12 +47,15 @@ def test_texts_are_cut_at_sentence_ends(sentences: list[str]) -> None:
     assert {piece.pause for piece in cut} == {SENTENCE_PAUSE} == {0.35}
 
 
-def test_a_text_within_the_limit_or_without_a_limit_stays_whole() -> None:
+def test_whole_texts_and_pauses_at_their_marks() -> None:
     text = "One. Two; three, four."
     assert without_keys(cut_text(text, len(text))) == [(text, 0.0)]
     assert without_keys(cut_text(text * 100, 0)) == [(text * 100, 0.0)]
     assert len(cut_text(text, len(text) - 1)) == 2
     assert without_keys(cut_text("", 5)) == [("", 0.0)]
+    assert (SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE) == (0.35, 0.25, 0.15)
+    text = "alpha beta gamma delta, epsilon zeta eta theta; iota kappa lambda mu nu xi. Omicron pi."
+    assert [piece.pause for piece in cut_text(text, 26)] == [0.15, 0.25, 0.0, 0.35, 0.35]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +76,6 @@ def test_cuts_prefer_clauses_then_commas_then_spaces(parts: str, pause: float) -
     first, second = parts.split("|")
     assert without_keys(cut_text(f"{first} {second}", 32)) == [(first, pause), (second, 0.35)]
     assert without_keys(cut_text("one two three—four five six seven eight", 32))[0] == ("one two three—", 0.25)
-
-
-def test_pauses_depend_on_the_mark_at_the_end() -> None:
-    assert (SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE) == (0.35, 0.25, 0.15)
-    text = "alpha beta gamma delta, epsilon zeta eta theta; iota kappa lambda mu nu xi. Omicron pi."
-    assert [piece.pause for piece in cut_text(text, 26)] == [0.15, 0.25, 0.0, 0.35, 0.35]
 
 
 def test_amounts_and_dates_are_converted_before_a_cut_and_the_limit_counts_spoken_characters() -> None:

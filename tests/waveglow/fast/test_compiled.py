@@ -30,9 +30,6 @@ def test_layers_with_channels_innermost_are_the_plain_ones() -> None:
 
     for got, want in zip(results(last), results(plain), strict=True):
         assert (got - want).abs().max() <= 1e-9 * want.abs().max().clamp(min=1e-3)
-
-
-def test_channels_are_innermost_from_layer_to_layer() -> None:
     conv = ChannelsLastConv1d(4, 6, kernel_size=3, dilation=2)
     output = conv(torch.randn(2, 4, 9))
     assert output.shape == (2, 6, 9) and output.stride(1) == 1
