@@ -37,11 +37,12 @@ from benchmarks.machine import command_of, stamp
 from common.arguments import LineHelpFormatter, positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
-from common.inference.config import GRIFFIN_LIM
+from common.inference.voice_folder import default_vocoder
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.tables import markdown_table
-from synthesizer import Line, SynthesisConfig, Synthesizer
+from models import REGISTRY
+from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
@@ -101,7 +102,7 @@ class LoadOptions:
     batching: bool | None = option(
         None, "measure with or without batching only (default: both)", action=argparse.BooleanOptionalAction
     )
-    vocoder: str = option(GRIFFIN_LIM, "vocoder of the embedded voice")
+    vocoder: str = option(default_vocoder(EMBEDDED, REGISTRY.values()), "vocoder of the embedded voice")
     server: tuple[str, ...] = ()  # further flags of python -m serving
 
 
