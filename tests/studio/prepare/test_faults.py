@@ -152,3 +152,22 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
     assert is_sound_only(ours, clear, embeddings[10:], noisy)
     assert not is_sound_only(ours, clear, np.array([describe_voice(sound.path) for sound in others]), noisy)
     assert not is_sound_only(ours, clear, embeddings[10:], clear)  # no difference of sound explains it
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(22050, True), (15000, False)])
+def test_a_reverberant_room_is_no_other_speaker(rate: int, expected: bool, tmp_path: Path) -> None:
+    """A reverberation of 0.8 s by echoes at random times sets clips apart as another voice does."""
+    skip_without_evaluators("resemblyzer")
+    generator = np.random.default_rng(4)
+    delays = np.sort(generator.uniform(0.002, 0.8, 3000))
+    echoes = np.bincount((22050 * delays).astype(int), generator.choice([-1, 1], 3000) * 10 ** (-3 * delays / 0.8))
+    echoes = np.append(1.0, echoes / np.linalg.norm(echoes))
+    clips = []
+    for number in range(1, 14):
+        samples = soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0]
+        wet = np.convolve(at_rate(samples, 22050, rate), echoes) if number > 10 else samples
+        soundfile.write(tmp_path / f"{number}.wav", 0.5 * wet / np.abs(wet).max(), 22050)
+        clips.append(ClipSound(tmp_path / f"{number}.wav", str(number)))
+    embeddings = np.array([describe_voice(clip.path) for clip in clips])
+    assert find_voices(embeddings).others == [10, 11, 12]
+    assert is_sound_only(clips[:10], Sound(60, 11000), embeddings[10:], Sound(60, 11000)) == expected
