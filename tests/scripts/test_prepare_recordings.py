@@ -23,7 +23,7 @@ from tests.recipe import MODELS, ROOT, run, succeed
 pytestmark = pytest.mark.slow
 
 RATE = 22050
-TEXTS = {"one": "The first.", "two": "The second.", "three": "The third.", "four": "The fourth."}
+TEXTS = {"one": "The first.", "two": "The second one.", "three": "The third.", "four": "The fourth."}
 
 
 def tone(seconds: float, rate: int = RATE) -> np.ndarray:

@@ -69,6 +69,7 @@ def test_silence_between_sentences_can_be_chosen() -> None:
         audio, stream = speak(engine, text="Yes! Two.", seed=1)
         assert [piece.text for piece in stream.pieces] == ["Yes!", "Two."]
         (single, _), first = speak(engine, text="Yes!", seed=1), reference("Yes!", 1)
+        assert speak(engine, text="Yes![pause:0.5s]\nTwo.")[1].pieces[0].pause == 0.5  # the text's own
     silence = audio[len(first) :][:22050]
     assert torch.equal(single, first) and torch.equal(audio[: len(first)], first)
     assert len(silence) == 22050 and not silence.any() and len(audio) > len(first) + 22050 + 1000
@@ -212,6 +213,11 @@ def test_time_passes_before_the_first_part_and_without_progress() -> None:
         stuck.clock.limit = -1
         with pytest.raises(RequestError, match="made no progress"):
             await collect(stuck)
+        begun, later = engine.submit_all([SpeechRequest(text=LONG, seed=1)] * 2)  # of one answer
+        await anext(begun)
+        assert later.clock.has_begun
+        for stream in (begun, later):
+            stream.cancel()
         await until(lambda: stuck.ended)  # by its time, or because its consumer has left
         assert sample(engine, "tts_requests_total", voice="embedded", result="timeout") >= 1
 

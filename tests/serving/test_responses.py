@@ -12,10 +12,11 @@ import torch
 from starlette.types import Message
 
 from common.audio.audio_processing import to_pcm
+from common.inference.words import Word
 from serving.encoding import Encoder
 from serving.errors import RequestError, timeout_error
 from serving.limits import Pace
-from serving.responses import StreamedResponse, audio_chunks, error_event, zip_chunks
+from serving.responses import StreamedResponse, audio_chunks, error_event, word_times, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
 from tests.serving.conftest import run
 
@@ -86,6 +87,11 @@ def test_an_error_is_the_status_then_the_end_or_the_last_event() -> None:
     assert json.loads(data.removeprefix("data: ")) == {"type": "error", **timeout_error(3).body()}
     assert data.endswith("\n\n") and after.log["cut"] and event.log["cut"]
     assert all("3 seconds" in answer.log["error"] for answer in (before, after, event))
+
+
+def test_times_of_words_are_those_at_the_speed_after_the_start() -> None:
+    wanted = {"word": "Two.", "start_time": 10.5, "end_time": 10.999}
+    assert word_times([Word("Two.", 1.0, 1.9999)], 2.0, 10.0) == [wanted]
 
 
 @pytest.mark.parametrize("ending", ["wav", "pcm"])

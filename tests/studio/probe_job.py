@@ -24,7 +24,7 @@ def main() -> int:
             print("saved", flush=True)
             return stop.exit_code
     if kind == "fail":
-        print("working")
+        print("working\nerror: of a clip, left out")
         raise DataError("clips.tsv:3: bad\nclips.tsv:4: bad")
     if kind == "crash":
         raise RuntimeError("a fault")

@@ -10,7 +10,15 @@ import pytest
 import torch
 
 from common.errors import DataError
-from common.inference.outputs import Live, Manifest, is_finished, read_finished, remove_manifests, write_sound
+from common.inference.outputs import (
+    Live,
+    Manifest,
+    is_finished,
+    read_finished,
+    remove_manifests,
+    settings_digest,
+    write_sound,
+)
 from common.inference.stages import Line, Part, Speech
 
 
@@ -83,6 +91,15 @@ def test_a_path_that_cannot_be_written_to(tmp_path: Path) -> None:
         Live(tmp_path)
     with Live(tmp_path / "sound") as live, pytest.raises(DataError, match=r"--stream .*/sound: .* NaN or infinite"):
         live(torch.tensor([0.0, float("nan")]))
+
+
+def test_settings_are_others_with_a_checkpoint_trained_again_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"12345678")
+    before = settings_digest({"seed": 1}, [path])
+    assert settings_digest({"seed": 1}, [path]) == before != settings_digest({"seed": 2}, [path])
+    os.utime(path, ns=(0, 1))
+    assert settings_digest({"seed": 1}, [path]) != before
 
 
 def test_the_record_survives_a_torn_end_and_knows_its_files(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from common.inference.stages import (
     check_texts,
     combine_numbers,
     cut_line,
+    join_pieces,
     mels_from_texts,
     plan_batches,
     stream,
@@ -170,6 +171,9 @@ def test_pieces_are_joined_with_their_pauses() -> None:
     wanted = torch.tensor([[1, 0], [0, 1], [1, nan], [1, 0], [0, 1]])
     torch.testing.assert_close(long.alignment, wanted, equal_nan=True)
     assert short.alignment.tolist() == [[1.0]]
+    whole = join_pieces([long, short], [Piece("", 0.5, lead=1.0), Piece("", 0.0)], pipeline().audio)
+    assert whole is not None and whole.audio.tolist() == [*pause, *pause, *long.audio, *pause, *short.audio]
+    assert [part.start for part in whole.parts] == [1.0, 3.5, 5.0, 7.5]
 
 
 def test_lines_of_one_batch_keep_their_order() -> None:

@@ -48,6 +48,7 @@ READINGS = [
     ("In 1995, No. 7", ["in nineteen ninety-five, number seven"], "In 1995, 1995, No. 7"),
     ("say {HH AH0 L OW1} {", ["say {HH AH0 L OW1}"], "say {HH AH0 L OW1}"),
     ("a 1,200 b", ["a one thousand", "two hundred b"], "a 1,200 1,200 1,200 1,200 b"),
+    ("a 1,200 b", ["a one thousand two", "hundred b"], "a 1,200 1,200 1,200 1,200 b"),
     ("...", ["..."], ""),
 ]
 
@@ -73,13 +74,13 @@ def test_times_are_those_of_written_words(text: str, pieces: list[str], owners: 
 
 def test_cues_fit_the_screen_and_end_with_sentences() -> None:
     words, time = [], 0.0
-    for number, text in enumerate(["word"] * 40 + ["Dr.", "Who", "ends.", "New"] + ["late"]):
+    for number, text in enumerate(["word"] * 40 + ["Dr.", "Who", "ends.”", "New"] + ["late"]):
         time += {42: 0.0, 43: 0.2, 44: 1.5}.get(number, 0.0)
         words.append(Word(text, time, time + 0.1))
         time += 0.1
     cues = [" ".join(word.text for word in cue) for cue in cut_cues(words)]
     assert " ".join(cues) == " ".join(word.text for word in words)
-    assert cues[-3].endswith("Dr. Who ends.") and cues[-2:] == ["New", "late"]
+    assert cues[-3].endswith("Dr. Who ends.”") and cues[-2:] == ["New", "late"]
     assert all(len(cue) <= 85 for cue in cues) and len(cues) == 5
     assert [len(cue) for cue in cut_cues([Word("a", i, i + 1) for i in range(15)])] == [7, 7, 1]
 

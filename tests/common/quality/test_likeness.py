@@ -112,5 +112,8 @@ def test_measures_of_copies_have_their_extremes() -> None:
     same, better, worse = (aligned_likeness(clip + share * noise, clip, RATE) for share in (0, 0.1, 1))
     assert same == pytest.approx({"pesq": 4.644, "estoi": 1.0}, abs=1e-3)
     assert all(same[name] > better[name] > worse[name] for name in ("pesq", "estoi"))
+    muted = np.concatenate([clip[: len(clip) // 5], np.zeros(len(clip) // 5), clip[len(clip) // 5 * 2 :]])
+    missing, added = aligned_likeness(muted, clip, RATE), aligned_likeness(clip, muted, RATE)
+    assert all(missing[name] < added[name] for name in missing)  # silence in the recording counts little
     assert aligned_likeness(np.zeros(RATE), clip, RATE).keys() <= {"pesq", "estoi"}
     assert aligned_likeness(clip[:0], clip, RATE) == {}

@@ -51,11 +51,14 @@ def test_a_log_is_read_while_it_grows(tmp_path):
         with path.open("a") as file:
             file.write('DLLL {"type": "LOG", "step": [1, 1], "da')  # a record that is being written
         assert reader.update() is False and reader.step == 3
+        with path.open("a") as file:
+            file.write('ta": {"glob_iter/iters_per_epoch": "3/2", "train_loss": 0.25}}\n')
+        assert reader.update() and reader.losses.training[4] == 0.25
     with NvLog(path, progress=False) as log:  # a resumed run repeats a step
         write_step(log, 3, 0.5)
     assert RunLog(path).update()
     reader.update()
-    assert (reader.losses.training[3], len(reader.losses.training)) == (0.5, 3)
+    assert (reader.losses.training[3], len(reader.losses.training)) == (0.5, 4)
     path.rename(tmp_path / "nvlog_1.json")
     with NvLog(path, progress=False) as log:
         write_step(log, 1, 4.0)

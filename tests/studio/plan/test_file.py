@@ -131,5 +131,6 @@ def test_the_digest_of_a_plan_is_the_same_for_each_spelling_of_its_folder(tmp_pa
     places = [Path("projects"), tmp_path / "projects"]
     digests = {digest("WaveGlow", PLAN, Project(name="mine", projects=place)) for place in places}
     assert len(digests) == 1
-    slower = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], learning_rate=1e-5)})
-    assert digest("WaveGlow", slower, Project(name="mine", projects=places[0])) not in digests
+    for change in ({"learning_rate": 1e-5}, {"hours": 7.25}):
+        other = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], **change)})
+        assert digest("WaveGlow", other, Project(name="mine", projects=places[0])) not in digests

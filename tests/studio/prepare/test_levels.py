@@ -53,13 +53,14 @@ def test_noise_is_silent_below_one_step(deviation: float, silent: bool) -> None:
     assert find_silence(audio, RATE).mean() == pytest.approx(float(silent), abs=0.05)
 
 
-def test_only_silent_samples_are_filled_at_the_level_below_the_others() -> None:
-    audio = speech(400 * FRAME).astype(np.float32)
+@pytest.mark.parametrize("offset", [0.0, 0.2])
+def test_only_silent_samples_are_filled_at_the_level_below_the_others(offset: float) -> None:
+    audio = (speech(400 * FRAME) + offset).astype(np.float32)
     audio[100 * FRAME : 300 * FRAME] = 0.0
     silent = find_silence(audio, RATE)
     filled = fill_silence(audio, silent)
     np.testing.assert_array_equal(filled[~silent], audio[~silent])
-    level = np.sqrt(np.mean(np.square(filled[silent], dtype=np.float64)) / np.mean(np.square(audio[~silent])))
+    level = np.sqrt(np.mean(np.square(filled[silent], dtype=np.float64)) / np.var(audio[~silent]))
     assert 20 * math.log10(level) == pytest.approx(-50.0, abs=0.1)
     assert not find_silence(filled, RATE).any()
     np.testing.assert_array_equal(fill_silence(audio, silent), filled)

@@ -40,10 +40,18 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "D.VTT": f"WEBVTT\n\n{SRT}".replace(",", "."),
         "texts/E.TXT": "Text of e.",
         "g.txt": "of which?",
+        "y/h.txt": "Text of h.",
         "notes.txt": "e was recorded in March.\nAll others later, in a room; quiet.\n",
     }
-    found = match(tmp_path, "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav", **files)
-    ours = {"a.wav": "Text of a, second line.", "b.mp3": "Text of b.", "sub/e.wav": "Text of e."}
+    found = match(
+        tmp_path, "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav", **files
+    )
+    ours = {
+        "a.wav": "Text of a, second line.",
+        "b.mp3": "Text of b.",
+        "sub/e.wav": "Text of e.",
+        "y/z/h.wav": "Text of h.",
+    }
     assert texts(found) == ours | dict.fromkeys(("c.wav", "d.wav"), "Good morning.")
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
         "c.de.srt: not used: c.en.srt is taken for c.wav",

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -76,6 +77,9 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
     path, key, body = endpoint.requests[0]
     assert (path, key) == ("/v1/audio/transcriptions", "Bearer secret")
     assert b'name="language"\r\n\r\nde' in body and b'name="model"\r\n\r\nm' in body and b"RIFF" in body
+    with Ledger(tmp_path / "words.jsonl") as ledger:
+        recognise(sounds, replace(config(endpoint), transcriber_model="another"), ledger, 1)
+    assert len(endpoint.requests) == 4
     assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
 
 
