@@ -201,10 +201,10 @@ def test_the_window_moves_with_attention(chunk: int | None) -> None:
 @pytest.mark.parametrize("r", [1, 3])
 def test_each_text_has_its_own_limit(r: int, chunk: int | None, early: bool) -> None:
     decoder = make_decoder(n_frames_per_step=r, max_decoder_steps=60, decoder_no_early_stopping=not early)
-    batch = inputs(12, 1, 3, 40)
+    batch = inputs(7, 1, 3, 40)
     decoder.guard = DecodingGuard(max_frames_per_symbol=0.29)
     model = prepare(decoder, chunk)
-    limits = {1: [53, 50, 51, 60], 3: [54, 51, 51, 63]}[r]  # 0.29 * 12 = 3.48, 0.29 * 3 = 0.87, 0.29 * 40 = 11.6
+    limits = {1: [52, 50, 51, 60], 3: [54, 51, 51, 63]}[r]  # 0.29 * 7 = 2.03, 0.29 * 3 = 0.87, 0.29 * 40 = 11.6
     outputs = model.infer(*batch)
     assert outputs.lengths.tolist() == limits
     assert outputs.mels.shape[2] == max(limits)

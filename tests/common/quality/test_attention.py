@@ -88,7 +88,7 @@ def counting() -> None:
         ("ten o two", "ten oh two"),
         ("Six o'clock", "six o\u2019clock"),
         ("Dr. Evans moved here in 1995.", "Doctor Evans moved here in nineteen ninety-five."),
-        ("In 2003, 1907, 1900 and 2015", "in two thousand three nineteen oh seven nineteen hundred and twenty fifteen"),
+        ("2009, 2010, 1907 and 1900", "two thousand nine twenty ten nineteen oh seven and nineteen hundred"),
         ("$48.50, not $1 or $0.55!", "forty-eight dollars, fifty cents not one dollar or fifty five cents"),
         ("$5 million or $1.5 billion", "five million dollars or one point five billion dollars"),
         ("$5-million, $5M, $1 million dollars", "five million dollars, five million dollars, one million dollars"),
