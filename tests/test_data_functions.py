@@ -104,9 +104,9 @@ def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
 
 
 def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):
-    monkeypatch.setattr(data_functions, "LOST_AFTER", 4.0)
+    monkeypatch.setattr(data_functions, "LOST_AFTER", 2.0)
     batches = iter(loader_with(lambda items: _Failing(), options, tmp_path))
-    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(2.0,))
+    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.5,))
     other.start()
     with pytest.raises(ConnectionResetError):
         next(batches)

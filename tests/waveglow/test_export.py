@@ -67,7 +67,7 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
 
 
 def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None:
-    model, (mels, audio) = small_model(torch.float32).train(), speech(2, 5)
+    model, (mels, audio) = small_model(torch.float32, n_flows=3).train(), speech(2, 5)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     results = []
     for run in (model, compiled):

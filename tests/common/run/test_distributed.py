@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ import pytest
 import torch
 import torch.multiprocessing
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from common.errors import DataError, UsageError
 from common.run import distributed
 from common.run.distributed import Dist
+from common.run.memory import state_bytes
 from common.training.sharding import accumulate_only
 from tests.recipe import free_port
 
@@ -66,6 +71,20 @@ def held_back_gradient(x: torch.Tensor, dist: Dist) -> torch.Tensor:
     return model.weight.grad
 
 
+def start(function: Callable[..., None], *arguments: Any, join: bool = True) -> Any:
+    """Call a function with 0 and with 1 in two processes, forked from one that has imported PyTorch."""
+    multiprocessing.set_forkserver_preload(["common.training.sharding"])
+    return torch.multiprocessing.start_processes(function, arguments, 2, join, start_method="forkserver")
+
+
+def own_part_of_a_weight() -> tuple[int, ...]:
+    """The bytes of a process's part of a weight of five rows, which is cut by rows."""
+    model = nn.Linear(4, 5, bias=False)
+    weight = distribute_tensor(model.weight.detach(), init_device_mesh("cpu", (2,)), [Shard(0)])
+    model.weight = nn.Parameter(weight)
+    return tuple(state_bytes(model))
+
+
 def one_of_two(rank: int, port: int, folder: str) -> None:
     """Gather values of two processes in each of them; LOCAL_RANK places them on two machines."""
     os.environ |= ADDRESS | {"RANK": str(rank), "LOCAL_RANK": "0", "MASTER_PORT": str(port)}
@@ -83,6 +102,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
             "gradient": model.module.weight.grad,
             "compressed": {kind: averaged_gradient(kind, dist) for kind in ("none", "fp16", "powersgd")},
             "held back": held_back_gradient(x, dist),
+            "own part": own_part_of_a_weight(),
         }
         with pytest.raises(UsageError) as refusal:
             averaged_gradient("bf16", dist)
@@ -94,7 +114,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("two")
-    torch.multiprocessing.spawn(one_of_two, args=(free_port(), str(folder)), nprocs=2)
+    start(one_of_two, free_port(), str(folder))
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
@@ -111,7 +131,7 @@ def one_of_a_restart(rank: int, port: int, restart: int, delay: float) -> None:
 def test_processes_that_start_again_do_not_wait_for_the_dead() -> None:
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     for restart in range(4):  # whether a stale address does harm depends on its port's number
-        processes = torch.multiprocessing.spawn(one_of_a_restart, args=(store.port, restart, 1.0), nprocs=2, join=False)
+        processes = start(one_of_a_restart, store.port, restart, 1.0, join=False)
         try:
             deadline = time.monotonic() + 40
             while not processes.join(timeout=1):
@@ -159,6 +179,13 @@ def test_held_back_gradients_are_averaged_with_the_last(both: list[dict]) -> Non
     mean = torch.tensor([[1.0, 2.0], [3.0, -1.0]]).mean(0, keepdim=True)
     for seen in both:
         torch.testing.assert_close(seen["held back"], 3 * mean)
+
+
+def test_a_process_counts_its_own_part_of_sharded_weights(both: list[dict]) -> None:
+    assert [seen["own part"] for seen in both] == [
+        (48, 48, 96),
+        (32, 32, 64),
+    ]  # rows of 16 bytes: three, and the other two
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 import sys
 import threading
 from itertools import product
@@ -22,7 +21,7 @@ from common.run.memory import (
     split_batch,
     state_bytes,
 )
-from tests.recipe import ROOT, call
+from tests.recipe import call
 
 pytestmark = pytest.mark.slow
 
@@ -164,29 +163,6 @@ def test_shared_weights_count_once() -> None:
     model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False))
     model[1].weight = model[0].weight
     assert state_bytes(model) == (144, 144, 288)
-
-
-ONE_OF_TWO = """
-import sys
-import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
-from common.run.memory import state_bytes
-
-torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
-model = torch.nn.Linear(4, 5, bias=False)
-weight = distribute_tensor(model.weight.detach(), init_device_mesh("cpu", (2,)), [Shard(0)])
-model.weight = torch.nn.Parameter(weight)
-print(*state_bytes(model))
-torch.distributed.destroy_process_group()
-"""
-
-
-def test_a_process_counts_its_own_part_of_sharded_weights(tmp_path) -> None:
-    words = [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "meeting")]
-    both = [subprocess.Popen([*words, rank], cwd=ROOT, stdout=subprocess.PIPE, text=True) for rank in "01"]
-    printed = [process.communicate(timeout=120)[0] for process in both]
-    assert printed == ["48 48 96\n", "32 32 64\n"]  # rows of 16 bytes: three, and the other two
 
 
 def test_a_cpu_has_its_machines_memory_up_to_the_limit(tmp_path, monkeypatch) -> None:
