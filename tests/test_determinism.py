@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import torch
 from common import precision
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
-from tests.recipe import ENVIRONMENT, LAUNCHER, flags, run, start, succeed
+from tests.recipe import flags, run, start_ranks, succeed
 from tests.test_train import differences, losses
 
 slow = pytest.mark.slow
@@ -32,11 +31,10 @@ def test_equal_runs_end_with_equal_bits(tmp_path: Path, model: str, processes: i
     """Two runs in processes of their own, one of them with loader processes and --deterministic."""
     ways = {"a": [], "b": ["--num-workers", 2, "--deterministic"]}
     for name, words in ways.items():
-        command = [sys.executable] if processes == 1 else LAUNCHER
         own = [*flags(model, tmp_path / name), "-bs", 2 // processes, "--ema-decay", 0.9, "--epochs", 2, *words]
-        launch = start(*command, "train.py", *own, environment=ENVIRONMENT)
-        _, err = launch.communicate(timeout=300)
-        assert launch.returncode == 0, err
+        for process in start_ranks("train.py", *own, ranks=processes):
+            _, err = process.communicate(timeout=300)
+            assert process.returncode == 0, err
     assert differences(final(tmp_path / "a", model), final(tmp_path / "b", model)) == []
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
