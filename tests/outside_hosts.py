@@ -3,9 +3,19 @@ serves as the beginning of a sitecustomize.py.
 """
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 
+# Raise the loopback interface of a new namespace (SIOCSIFFLAGS, netdevice(7)), then run the command.
+LOOPBACK = """
+import fcntl, os, socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 0x41))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+IN_NAMESPACE = ["unshare", "--map-root-user", "--net", sys.executable, "-c", LOOPBACK]
 OWN_NAMES = ("localhost", "::1", "::", "0.0.0.0", os.uname().nodename)
 
 
@@ -33,3 +43,11 @@ def write_to(path: str) -> Callable[[str], None]:
             file.write(f"{host} {sys.argv}\n")
 
     return write
+
+
+def no_namespace() -> str:
+    """Say why no command can run IN_NAMESPACE here, "" if one can."""
+    if shutil.which("unshare") is None:
+        return "no unshare (util-linux)"
+    attempt = subprocess.run([*IN_NAMESPACE, sys.executable, "-c", ""], capture_output=True, text=True)
+    return f"the kernel allows no network namespace: {attempt.stderr.strip()[-200:]}" if attempt.returncode else ""

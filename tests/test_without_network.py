@@ -1,10 +1,9 @@
 """No command looks up or connects to another host, and each works without a network: only loopback is up.
 
 A hook in every Python process writes the hosts that it looks up to a file, so that no silent attempt remains. A namespace of the
-kernel has no other interface, also for native code.
+kernel has no other interface, also for native code. Exports run so in tests/exports/conftest.py.
 """
 
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -19,13 +18,6 @@ pytestmark = pytest.mark.slow
 
 # sitecustomize.py, which Python runs at its start
 HOOK = f"{Path(outside_hosts.__file__).read_text()}\n\nwatch(write_to(os.environ['HOSTS']))\n"
-# Raise the loopback interface of a new namespace (SIOCSIFFLAGS, netdevice(7)), then run the command.
-LOOPBACK = """
-import fcntl, os, socket, struct, sys
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 0x41))
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 IMPORTS = """
 import importlib, pkgutil, sys
 packages = "common tacotron2 waveglow exports studio benchmarks".split() + ["serving"] * ("serving" in sys.argv[1:])
@@ -36,10 +28,12 @@ for name in names:
         importlib.import_module(name)
 print(len(names))
 """
+# evaluate.py, then the recogniser on a clip of real speech
 RECOGNISE = """
+import evaluate, sys
+evaluate.main(sys.argv[2:])
 from common.audio.audio_processing import read_audio
 from common.quality.recogniser import Recogniser
-import sys
 audio = read_audio(sys.argv[1], None)
 print(Recogniser()(audio.samples.numpy(), audio.rate))
 """
@@ -70,15 +64,8 @@ sys.exit(code)
 
 @pytest.fixture(scope="module", autouse=True)
 def namespace() -> None:
-    if shutil.which("unshare") is None:
-        pytest.skip("no unshare (util-linux)")
-    attempt = subprocess.run([*command_in_namespace(), sys.executable, "-c", ""], capture_output=True, text=True)
-    if attempt.returncode:
-        pytest.skip(f"the kernel allows no network namespace: {attempt.stderr.strip()[-200:]}")
-
-
-def command_in_namespace() -> list[str]:
-    return ["unshare", "--map-root-user", "--net", sys.executable, "-c", LOOPBACK]
+    if reason := outside_hosts.no_namespace():
+        pytest.skip(reason)
 
 
 def run(folder: Path, *words: object) -> str:
@@ -88,7 +75,7 @@ def run(folder: Path, *words: object) -> str:
     hosts = folder / "hosts.txt"
     hosts.touch()
     paths = {"PYTHONPATH": f"{folder / 'hook'}:{ROOT}", "HOSTS": str(hosts)}
-    command = [*command_in_namespace(), sys.executable, *map(str, words)]
+    command = [*outside_hosts.IN_NAMESPACE, sys.executable, *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT | paths, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert hosts.read_text() == ""
@@ -125,17 +112,8 @@ def test_evaluation(tmp_path: Path) -> None:
     (tmp_path / "phrases.txt").write_text("Two.\n")
     voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim"]
     words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path / "report", "--cpu", "--seed", 1]
-    run(tmp_path, "evaluate.py", *words, *voice)
     clip = next((ROOT / "corpus").rglob("*.ogg"))
-    assert run(tmp_path, "-c", RECOGNISE, clip).strip()
-
-
-def test_an_export_and_its_run(tmp_path: Path) -> None:
-    for name in ("onnx", "onnxruntime"):
-        pytest.importorskip(name, reason=f"{name}, of requirements/exports.txt, is not installed")
-    voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
-    run(tmp_path, "-m", "exports", "onnx", "-o", tmp_path / "onnx", *voice)
-    run(tmp_path, "-m", "exports", "run", tmp_path / "onnx", "-i", "phrases/phrase.txt", "-o", tmp_path / "speech")
+    assert run(tmp_path, "-c", RECOGNISE, clip, *words, *voice).splitlines()[-1].strip()
 
 
 def test_the_server_and_its_page(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from models import default_options
 from synthesizer import Synthesizer
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC as ACOUSTIC
+from tests.outside_hosts import IN_NAMESPACE, no_namespace
 from tests.recipe import ROOT
 from waveglow.model import WaveGlow
 from waveglow.spec import SPEC as VOCODER
@@ -40,6 +41,15 @@ PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 # Targets exported in one process: those of ONNX share the conversion of the parts.
 ONNX = ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web")
 GROUPS = (ONNX, ("torchscript", "triton"), ("aotinductor",))
+# Writes the hosts that the process looks up into the file that the first word names.
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.outside_hosts import watch, write_to
+watch(write_to(sys.argv[1]))
+from tests.exports.conftest import make_exports
+make_exports(Path(sys.argv[2]), *sys.argv[3:])
+"""
 
 
 def skip_without_packages() -> None:
@@ -113,7 +123,10 @@ def shared_exports(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def output_of(shared_exports):
-    """output_of(target) -> stdout and stderr of the process that exports the target's group; the first call runs it."""
+    """output_of(target) -> stdout and stderr of the process that exports the target's group; the first call runs it.
+
+    The process has no network, where the kernel allows that, and looks up no host.
+    """
 
     @functools.cache
     def run(target: str) -> tuple[str, str]:
@@ -121,13 +134,18 @@ def output_of(shared_exports):
             pytest.skip(missing)
         group = next(targets for targets in GROUPS if target in targets)
         out, err = (shared_exports / f"{group[0]}.{name}" for name in ("out", "err"))
-        code = "import sys; from tests.exports.conftest import Path, make_exports as e; e(Path(sys.argv[1]), *sys.argv[2:])"
         with FileLock(shared_exports / f"{group[0]}.lock"):
             if not out.exists():
-                command = [sys.executable, "-c", code, str(shared_exports), *group]
-                environment = os.environ | {"OMP_NUM_THREADS": "1", "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0"}
+                alone, hosts = [] if no_namespace() else IN_NAMESPACE, shared_exports / f"{group[0]}.hosts"
+                command = [*alone, sys.executable, "-c", PROGRAM, str(hosts), str(shared_exports), *group]
+                environment = os.environ | {
+                    "OMP_NUM_THREADS": "1",
+                    "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0",
+                    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+                }
                 done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
                 assert done.returncode == 0, done.stderr
+                assert not hosts.exists(), hosts.read_text()
                 err.write_text(done.stderr)
                 out.write_text(done.stdout)
         return out.read_text(), err.read_text()

@@ -22,7 +22,7 @@ from tests.studio.page_server import PageServer, serve
 from tests.studio.projects import SETTINGS
 
 pytestmark = pytest.mark.slow
-NUMBERS = range(1, 7)  # sentences of the recording
+NUMBERS = range(1, 5)  # sentences of the recording
 TABS = ("Data", "Plan", "Train", "Speak", "Export")
 PATIENCE = 400  # seconds for a run; another program may have the machine
 
@@ -123,7 +123,7 @@ def choose_use(page, answer: str) -> None:
 
 
 def plan(page, project: Project) -> None:
-    """Make a plan from the tiny voice, then shorten it in the editor."""
+    """Make a plan from the tiny voice, then shorten it in the editor, and leave out the model that starts from nothing."""
     web.wait_for_tab(page, "Plan", "plan")
     web.choose_option(page, "start", "voice of project tiny")
     web.click(page, "plan")
@@ -133,7 +133,8 @@ def plan(page, project: Project) -> None:
     assert "usual for this much data" in page.find_element("id", "plan-tacotron2-settings").text
     content = json.loads(project.plan.read_text())
     for settings in content["models"].values():
-        settings |= {"epochs": 12, "report_every": 6, "report_lines": 2, "best_by": "loss"}
+        settings |= {"epochs": 12, "report_every": 12, "report_lines": 1, "best_by": "loss"}
+    content["models"].pop("PulseNoise", None)
     web.click_on(page, "button.label-wrap", "plan.json")
     web.wait(lambda: page.find_elements("css selector", "#plan-text .cm-content"))
     replace_code(page, json.dumps(content | {"seed": -1}))
@@ -278,7 +279,7 @@ def test_a_server_with_an_open_page_ends_at_once_and_in_silence(browser, project
     assert server.output.read_text() == start
 
 
-SIZE = 30_000_000  # bytes
+SIZE = 3_000_000  # bytes, more than one part of an upload
 
 
 def test_a_project_made_after_the_start_survives_a_reload(browser, server, projects, tmp_path):
