@@ -90,25 +90,27 @@ def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> N
     web.wait(lambda: web.value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
 
 
-def test_an_export_is_packed_and_downloaded(page, project: Project, server: PageServer) -> None:
+def test_an_export_is_packed_and_downloaded(page, projects, server: PageServer) -> None:
+    project = Project(name="tiny", projects=projects)
+    web.choose_option(page, "project", "tiny")
     web.wait_for_tab(page, "Export", "export")
     web.click(page, "export")
     assert "choose a runtime first" in web.wait(lambda: web.errors_on(page))[0]
     web.click_on(page, "#targets label", "triton")
     web.click(page, "export")
     web.wait(lambda: web.value_of(page, "export-state") == "python -m studio.export has finished.")
-    assert "spoken_triton.zip: " in web.value_of(page, "export-log")
+    assert "tiny_triton.zip: " in web.value_of(page, "export-log")
     script = "return document.querySelector('#downloads a')?.href"
     content = web.bytes_of(page, web.wait(lambda: page.execute_script(script)))
-    assert content == (project.root / "exports" / "spoken_triton.zip").read_bytes()
+    assert content == (project.root / "exports" / "tiny_triton.zip").read_bytes()
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        assert {"spoken_triton/export.json", "spoken_triton/tts/config.pbtxt"} <= set(archive.namelist())
+        assert {"tiny_triton/export.json", "tiny_triton/tts/config.pbtxt"} <= set(archive.namelist())
     web.click(page, "share")
     web.wait(lambda: web.value_of(page, "export-state") == "python -m studio.share has finished.")
     web.wait(lambda: len(page.find_elements("css selector", "#downloads a")) == 2)
-    assert "python -m studio.share spoken" in page.find_element("id", "export-commands").text
+    assert "python -m studio.share tiny" in page.find_element("id", "export-commands").text
     assert web.width_of(page) <= web.PHONE["width"]
-    for path in ("spoken/plan.json", "spoken/..%2f..%2fetc%2fpasswd", "none/spoken.zip", "spoken/voice"):
+    for path in ("tiny/plan.json", "tiny/..%2f..%2fetc%2fpasswd", "none/tiny.zip", "tiny/voice"):
         with pytest.raises(HTTPError) as caught:
             urlopen(f"{server.address}download/{path}")
         assert caught.value.code == 404
