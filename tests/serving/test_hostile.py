@@ -292,9 +292,12 @@ def requests_that_do_not_arrive_are_cut_off(server: ServerProcess) -> None:
     data = request_bytes(json.dumps({"input": "Two."}).encode(), headers=KEY)
     upload = request_bytes(b"--x\r\n", 1000, f"{API}/upload", f"{KEY}Content-Type: {FORM}\r\n")
     late = [data[:-5], *[upload] * bool(find_spec("gradio"))]
-    for sent, status in ((b"", b""), (data[:40], b""), *((sent, b"HTTP/1.1 408") for sent in late)):
-        with server.connect() as client:
-            client.sendall(sent)
+    cases = ((b"", b""), (data[:40], b""), *((sent, b"HTTP/1.1 408") for sent in late))
+    clients = [server.connect() for _ in cases]  # their time runs at once
+    for client, (sent, _) in zip(clients, cases, strict=True):
+        client.sendall(sent)
+    for client, (_, status) in zip(clients, cases, strict=True):
+        with client:
             assert client.recv(12) == status
             while client.recv(4096):
                 pass
