@@ -9,6 +9,7 @@ if __name__ == "__main__":
     require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn")
     limit_spinning()  # takes effect before PyTorch is imported
 
+import logging
 import os
 import secrets
 import socket
@@ -67,7 +68,8 @@ class PageServer(Server):
             webbrowser.open(self.address)
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Stop."""
+        """Stop; what the page still waits for is cut off without errors in the terminal."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.end()
 
 
