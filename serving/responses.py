@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from http import HTTPStatus
 
-import torch
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -95,13 +94,9 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, pause: float = 0.0) -> Chunks:
-    """Yield the bytes of a stream's file, after `pause` seconds of silence, and count its audio. Raises as the stream does."""
+async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
+    """Yield the bytes of a stream's file, and count its audio. Raises as the stream does."""
     pace.begin()
-    silence = torch.zeros(round(pause * stream.sampling_rate))
-    pace.add(encoder.seconds(silence))
-    if len(silence) and (chunk := encoder.encode(silence)):
-        yield chunk
     async for audio in stream:
         pace.add(encoder.seconds(audio))
         if chunk := encoder.encode(audio):

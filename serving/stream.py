@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class SpeechRequest:
     vocoder: str | None = None
     seed: int | None = None  # of all pieces of the text
     number: int = 0  # the sentence's in a longer text; combined with the seed
+    silence: float = 0.0  # seconds before it, unless it begins with a pause of its own
     sigma: float | None = None  # standard deviation of the vocoder's noise
     denoising_strength: float | None = None
 
@@ -161,17 +163,18 @@ class SpeechStream:
     def begin(self, voice: Synthesizer, sentences: list[str] | None = None, pause: float = 0.0) -> None:
         """Cut the text into pieces; if its sentences are given, these apart, with `pause` seconds of silence between them.
 
-        Raises DataError if it cannot be read or has no words.
+        A pause that the text demands takes the place of the silence. Raises DataError if it cannot be read or has no words.
         """
         self._synthesizer = voice
         line = Line(self.request.text, self.seed, self.request.number)
         cuts = [voice.cut_line(line._replace(text=text)) for text in sentences or [line.text]]
-        if len(cuts) == 1:
-            (self.pieces,) = cuts
-            return
-        cuts[:-1] = [[*cut[:-1], *(last._replace(pause=last.pause or pause) for last in cut[-1:])] for cut in cuts[:-1]]
+        for cut, following in pairwise(cut for cut in cuts if cut):
+            if not (cut[-1].pause or following[0].lead):
+                cut[-1] = cut[-1]._replace(pause=pause)
         pieces = [piece for cut in cuts for piece in cut]
         self.pieces = [piece._replace(key=(*piece.key[:2], number)) for number, piece in enumerate(pieces)]
+        if self.pieces and not self.pieces[0].lead:
+            self.pieces[0] = self.pieces[0]._replace(lead=self.request.silence)
 
 
 class Visit:

@@ -9,6 +9,7 @@ and the rate, {"type": "sentence"} before the audio of each sentence, binary mes
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -184,12 +185,12 @@ class Session:
         current, number = self.round, self.number
         self.number += 1
         settings = self.settings.model_copy(update={"seed": self.seed})
-        self.stream = stream = self.engine.submit(settings.request(sentence, number), self.visit)
+        request = replace(settings.request(sentence, number), silence=self.engine.config.silence if number else 0.0)
+        self.stream = stream = self.engine.submit(request, self.visit)
         encoder = settings.encoder(stream.sampling_rate, self.engine.config)
         await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
-        pause = self.engine.config.silence if number else 0.0
         try:
-            async for samples in audio_chunks(stream, encoder, pace_of(self.socket.scope), pause):
+            async for samples in audio_chunks(stream, encoder, pace_of(self.socket.scope)):
                 if current == self.round:
                     await self.socket.send_bytes(samples)
         except RequestError as error:

@@ -216,13 +216,18 @@ class Handler(AsyncEventHandler):
         exchange, config = self.exchange, self.engine.config
         assert exchange is not None
         for text in texts:
-            request = SpeechRequest(text=text, voice=exchange.voice, seed=exchange.seed, number=exchange.number)
+            request = SpeechRequest(
+                text=text,
+                voice=exchange.voice,
+                seed=exchange.seed,
+                number=exchange.number,
+                silence=config.silence if exchange.number else 0.0,
+            )
             stream = self.engine.submit(request, self.visit)
             encoder = Encoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
-            pause = config.silence if exchange.number else 0.0
             exchange.number += 1
             try:
-                async for samples in audio_chunks(stream, encoder, self.pace, pause):
+                async for samples in audio_chunks(stream, encoder, self.pace):
                     await self.write_event(AudioChunk(encoder.rate, WIDTH, 1, samples).event())
             except RequestError as error:
                 if error.code != NOTHING:

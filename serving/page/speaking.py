@@ -7,12 +7,12 @@ import base64
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
-import torch
 from torch import Tensor
 
 from common.audio.audio_processing import read_audio
@@ -236,7 +236,8 @@ class Talker:
         speech: Recording | None = None
         number = 0
         async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
-            stream = engine.submit(settings.request(sentence, number=number), visit)
+            request = settings.request(sentence, number=number)
+            stream = engine.submit(replace(request, silence=engine.config.silence if number else 0.0), visit)
             settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
             speech = speech or self.speaker.record(stream, channel)
             speech.write(f" {sentence}" if number else sentence)
@@ -249,7 +250,6 @@ class Talker:
                 continue
             if channel.left:
                 return
-            speech.add(torch.zeros(round(engine.config.silence * speech.rate)))
         if speech:
             speech.finish(lambda seconds: f"{seconds:.2f} s of speech, seed {settings.seed}.")
 

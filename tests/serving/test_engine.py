@@ -69,7 +69,14 @@ def test_silence_between_sentences_can_be_chosen() -> None:
         audio, stream = speak(engine, text="Yes! Two.", seed=1)
         assert [piece.text for piece in stream.pieces] == ["Yes!", "Two."]
         (single, _), first = speak(engine, text="Yes!", seed=1), reference("Yes!", 1)
-        assert speak(engine, text="Yes![pause:0.5s]\nTwo.")[1].pieces[0].pause == 0.5  # the text's own
+        for text, silence, expected in (  # the text's own pauses take the place of silence
+            ("Yes![pause:0.5s]\nTwo.", 0.0, 0.5),
+            ("Yes![pause:0.5s] Two.", 0.0, 0.5),
+            ("Yes!", 0.3, 0.3),
+            ("[pause:0.5s]Yes!", 0.3, 0.5),
+        ):
+            pieces = speak(engine, text=text, silence=silence)[1].pieces
+            assert sum(piece.lead + piece.pause for piece in pieces) == expected
     silence = audio[len(first) :][:22050]
     assert torch.equal(single, first) and torch.equal(audio[: len(first)], first)
     assert len(silence) == 22050 and not silence.any() and len(audio) > len(first) + 22050 + 1000

@@ -89,7 +89,7 @@ def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
     with running_engine(seed=3) as engine:
         lines = run(call(engine))
     samples = b"".join(base64.b64decode(line.get("audio", "")) for line in lines)
-    assert samples == b"".join(sound + PAUSE for sound in sounds(answers))
+    assert samples == PAUSE.join(sounds(answers))
     assert "".join(line.get("text", "") for line in lines) == " ".join(answers) and lines[0]["about"]["rate"] == 22050
     words = [word for line in lines for word in line.get("timestamps", [])]
     assert [word["word"] for word in words] == " ".join(answers).split() and lines[-1]["mp3"]
