@@ -40,7 +40,7 @@ def command(folder: Path, *words: object) -> list[object]:
 )
 def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, code: int, said: str) -> None:
     """Terminals and schedulers signal every process of a run, the loader's too."""
-    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", 10**5, "--num-workers", 1]
+    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", 10**5, "--num-workers", int(launcher is not LAUNCHER)]
     process = start(*launcher, "train.py", *words)
     try:
         wait_for_epoch_1(process, tmp_path)

@@ -69,7 +69,9 @@ def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
         web.wait_for_picture(page, name)
     assert web.width_of(page) <= web.PHONE["width"]
     assert web.hosts_of(page) == {server.address.split("/")[2]}
-    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+    # a player that is drawn again gives up what it was loading
+    severe = [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
+    assert [entry for entry in severe if "AbortError" not in entry["message"]] == []
 
 
 def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> None:
