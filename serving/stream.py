@@ -34,7 +34,6 @@ class SpeechRequest:
     vocoder: str | None = None
     seed: int | None = None  # of all pieces of the text
     number: int = 0  # the sentence's in a longer text; combined with the seed
-    silence: float = 0.0  # seconds before it, unless it begins with a pause of its own
     sigma: float | None = None  # standard deviation of the vocoder's noise
     denoising_strength: float | None = None
 
@@ -161,9 +160,10 @@ class SpeechStream:
             self.put(torch.zeros(1).expand(samples))
 
     def begin(self, voice: Synthesizer, sentences: list[str] | None = None, pause: float = 0.0) -> None:
-        """Cut the text into pieces; if its sentences are given, these apart, with `pause` seconds of silence between them.
+        """Cut the text into pieces; if its sentences are given, these apart. `pause` is the silence in seconds between sentences.
 
-        A pause that the text demands takes the place of the silence. Raises DataError if it cannot be read or has no words.
+        A later sentence of a longer text begins with it. A pause that the text demands takes its place. Raises DataError if the
+        text cannot be read or has no words.
         """
         self._synthesizer = voice
         line = Line(self.request.text, self.seed, self.request.number)
@@ -173,8 +173,8 @@ class SpeechStream:
                 cut[-1] = cut[-1]._replace(pause=pause)
         pieces = [piece for cut in cuts for piece in cut]
         self.pieces = [piece._replace(key=(*piece.key[:2], number)) for number, piece in enumerate(pieces)]
-        if self.pieces and not self.pieces[0].lead:
-            self.pieces[0] = self.pieces[0]._replace(lead=self.request.silence)
+        if self.request.number and self.pieces and not self.pieces[0].lead:
+            self.pieces[0] = self.pieces[0]._replace(lead=pause)
 
 
 class Visit:

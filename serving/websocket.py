@@ -9,7 +9,6 @@ and the rate, {"type": "sentence"} before the audio of each sentence, binary mes
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -185,8 +184,7 @@ class Session:
         current, number = self.round, self.number
         self.number += 1
         settings = self.settings.model_copy(update={"seed": self.seed})
-        request = replace(settings.request(sentence, number), silence=self.engine.config.silence if number else 0.0)
-        self.stream = stream = self.engine.submit(request, self.visit)
+        self.stream = stream = self.engine.submit(settings.request(sentence, number), self.visit)
         encoder = settings.encoder(stream.sampling_rate, self.engine.config)
         await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
         try:

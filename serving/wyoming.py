@@ -216,13 +216,7 @@ class Handler(AsyncEventHandler):
         exchange, config = self.exchange, self.engine.config
         assert exchange is not None
         for text in texts:
-            request = SpeechRequest(
-                text=text,
-                voice=exchange.voice,
-                seed=exchange.seed,
-                number=exchange.number,
-                silence=config.silence if exchange.number else 0.0,
-            )
+            request = SpeechRequest(text=text, voice=exchange.voice, seed=exchange.seed, number=exchange.number)
             stream = self.engine.submit(request, self.visit)
             encoder = Encoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
             exchange.number += 1

@@ -205,10 +205,8 @@ def problems(checkpoint: Mapping[Any, Any], resuming: bool = True) -> Iterator[s
             yield f"{name}: {_describe(value)}, expected {KINDS[name].expected}"
     if odd := [key for key in checkpoint["state_dict"] if not isinstance(key, str)]:
         yield f"state_dict: the name {_describe(odd[0])}, expected strings"
-    for name, value in checkpoint["state_dict"].items():
-        if not isinstance(value, Tensor):
-            yield f"state_dict: {_describe(name)}: {_describe(value)}, expected a tensor"
-            return
+    if odd := [item for item in checkpoint["state_dict"].items() if not isinstance(item[1], Tensor)]:
+        yield f"state_dict: {_describe(odd[0][0])}: {_describe(odd[0][1])}, expected a tensor"
     if resuming and checkpoint.get("epoch_complete") is False:
         missing = [name for name in ("epoch", "iteration") if checkpoint.get(name) is None]
         missing += ["epoch_totals"] if "iterations" not in (checkpoint.get("epoch_totals") or ()) else []

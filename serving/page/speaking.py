@@ -7,7 +7,6 @@ import base64
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -236,8 +235,7 @@ class Talker:
         speech: Recording | None = None
         number = 0
         async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
-            request = settings.request(sentence, number=number)
-            stream = engine.submit(replace(request, silence=engine.config.silence if number else 0.0), visit)
+            stream = engine.submit(settings.request(sentence, number=number), visit)
             settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
             speech = speech or self.speaker.record(stream, channel)
             speech.write(f" {sentence}" if number else sentence)

@@ -24,18 +24,14 @@ from studio.prepare.recognition import ClipSound
 FEWEST_CLIPS, SMALLEST_GROUP = 10, 3
 ALIKE = 0.8  # cosine of two groups' mean directions; below it they are two voices
 SEVERAL = 0.1  # share of the clips; a second voice with fewer is taken for faulty clips
-SAME, SAME_LENGTH = (
-    0.993,
-    0.1,
-)  # cosine and seconds: mp3 at 32 kbit/s keeps 0.9945, other sentences of a speaking clock reach 0.988
+# Cosine, and seconds: an mp3 of 32 kbit/s keeps 0.9945, other sentences of a speaking clock reach 0.988.
+SAME, SAME_LENGTH = 0.993, 0.1
 STARTS = (0.5, 0.1, 0.9)  # quantiles along a principal axis at which the search starts
 AXES, ROUNDS = 3, 30  # principal axes; rounds of k-means from each start
 
-
 ROOM = 0.5  # seconds in which a reverberant room's sound falls by 60 dB
-ALIKE_IN_ROOM = (
-    0.85  # cosine; of four speakers with 0.3 to 1 s of reverberation, 0.87 to themselves and at most 0.83 to others
-)
+# Cosine: four speakers with 0.3 to 1 s of reverberation are alike to themselves by at least 0.87, to others by at most 0.83.
+ALIKE_IN_ROOM = 0.85
 REFERENCES = 8  # clips that are given another sound
 WORSE_SNR, NARROWER = 3.0, 500.0  # dB, Hz; smaller differences of the sound do not make another voice
 WIDE, CLEAN = 10000.0, 35.0  # Hz, dB; beyond these nothing is cut off or added
