@@ -43,7 +43,7 @@ from train import make_state
 from waveglow.denoiser import Denoiser
 from waveglow.fast.prepared import convert_to_prepared
 from waveglow.model import WaveGlow
-from waveglow.streaming import stream
+from waveglow.spec import stream
 
 pytestmark = [requires_pretence, pytest.mark.slow]
 

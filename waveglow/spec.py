@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from common.audio.stft import AudioConfig, TacotronSTFT
+from common.draws import Draws
+from common.errors import DataError
 from common.options import from_options, given_fields
 from common.spec import Advice, ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
@@ -14,8 +22,8 @@ from waveglow.denoiser import Denoiser
 from waveglow.fast.table import WAYS
 from waveglow.loss_function import LossConfig, WaveGlowLoss
 from waveglow.model import WaveGlow, WaveGlowOutput
-from waveglow.state_dict import upgrade_state_dict
-from waveglow.streaming import stream, vocode
+
+# B batch, M mels, T frames, N samples, g samples in a group, G groups
 
 
 def config_from_options(options: Options) -> dict[str, Any]:
@@ -29,16 +37,22 @@ def make_loss(options: Options) -> WaveGlowLoss:
     return WaveGlowLoss(from_options(LossConfig, options).sigma)
 
 
-def show(model: WaveGlow, batch: WaveGlowBatch, outputs: WaveGlowOutput, stft: TacotronSTFT) -> Preview:
-    """Pictures, sounds and numbers of a validation."""
-    from waveglow.preview import preview  # a step needs no pictures
-
-    return preview(model, batch, outputs, stft)
+SIGMA = 0.9  # of a preview's noise
 
 
-def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
-    """A denoiser that works on the frames of the model's mels."""
-    return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
+def preview(model: WaveGlow, batch: WaveGlowBatch, outputs: WaveGlowOutput, stft: TacotronSTFT) -> Preview:
+    """A validation's first segment, vocoded from its own mels, and the latent's standard deviation (1 where the fit is good)."""
+    from common.data.pictures import plot_mel_pair  # a step needs no pictures
+
+    mel = batch.mels[:1]
+    audio = model.infer(mel, sigma=SIGMA)[:, : batch.audio.shape[1]].float().clamp(-1, 1)
+    vocoded = stft.to(mel.device).mel_spectrogram(audio)[0]
+    hop_length, sampling_rate = stft.config.hop_length, stft.config.sampling_rate
+    return Preview(
+        figures={"mel": plot_mel_pair(mel[0].cpu(), vocoded.cpu(), hop_length=hop_length, sampling_rate=sampling_rate)},
+        sounds={"target": batch.audio[0].cpu(), "vocoded": audio[0].cpu()},
+        scalars={"latent_std": outputs.z.float().std().item()},
+    )
 
 
 # The embedded voice's sizes, which train on two cores of a CPU.
@@ -64,6 +78,114 @@ def advise(minutes: float, weights: int, gpu: bool) -> Advice:
     return Advice(options, "a CPU trains the small model several times faster")
 
 
+# --- older layouts of the weights: fused cond_layers, folded weights, other names, half precision ---
+
+_FUSED_CONDITION = re.compile(r"(WN\.\d+)\.cond_layer\.(.+)")
+_FOLDED_WEIGHT = re.compile(r"(WN\.\d+\.(?:start|(?:in|res_skip|cond)_layers\.\d+))\.weight")
+_PARAMETRIZED = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+
+
+def upgrade_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert WaveGlow's state dict to today's layout and float32, from any mixture of these layouts:
+
+    - one cond_layer for each WN, with the rows of all cond_layers one after the other;
+    - weight normalisation folded into `weight`;
+    - weight normalisation under the names of torch.nn.utils.parametrizations.
+
+    Raises:
+        DataError: a fused cond_layer whose rows do not divide by the number of layers.
+    """
+    upgraded: dict[str, Tensor] = {}
+    for name, tensor in state_dict.items():
+        for old, new in _PARAMETRIZED.items():
+            name = name.replace(old, new)
+        upgraded.update(_split_condition(name, tensor.float(), state_dict))
+    return {name: tensor for old, value in upgraded.items() for name, tensor in _unfold(old, value).items()}
+
+
+def _split_condition(name: str, tensor: Tensor, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """WN.k.cond_layer.* as WN.k.cond_layers.i.*, any other tensor as it is."""
+    match = _FUSED_CONDITION.fullmatch(name)
+    if not match:
+        return {name: tensor}
+    flow, parameter = match.groups()
+    n_layers = len({key.split(".")[3] for key in state_dict if key.startswith(f"{flow}.in_layers.")})
+    if n_layers == 0 or len(tensor) % n_layers:
+        raise DataError(f"{name}: {len(tensor)} rows, expected a multiple of the {n_layers} {flow}.in_layers")
+    parts = tensor.chunk(n_layers)
+    return {f"{flow}.cond_layers.{i}.{parameter}": part.clone() for i, part in enumerate(parts)}
+
+
+def _unfold(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """A folded `weight` as weight_g and weight_v, any other tensor as it is."""
+    match = _FOLDED_WEIGHT.fullmatch(name)
+    if not match:
+        return {name: tensor}
+    norm = tensor.norm(dim=(1, 2), keepdim=True)
+    direction = tensor.masked_fill(norm == 0, 1.0)  # zeros have no direction, and with g = 0 any will do
+    return {f"{match[1]}.weight_g": norm, f"{match[1]}.weight_v": direction}
+
+
+# --- audio, all at once or in parts ---
+
+# Frames of the first part; lengths double from part to part, so that a smaller share of frames is computed twice.
+FIRST_FRAMES = 8
+MOST_FRAMES = 256
+N_REACHES = 2  # context around a part, in half receptive fields of one flow; that of all flows together is larger
+
+
+def draw_noise(model: WaveGlow, mels: Tensor, draws: Draws | None) -> Tensor:
+    """Draw the noise z (B, g, G) for mels (B, M, T), item by item; without draws from PyTorch's generator."""
+    config = model.config
+    n_groups = mels.shape[2] * config.hop_length // config.n_group
+    if draws is None:
+        return torch.randn(len(mels), config.n_group, n_groups, dtype=model.flow_dtype(), device=mels.device)
+    return draws.normal(n_groups, config.n_group).transpose(1, 2).to(model.flow_dtype())
+
+
+def vocode(model: WaveGlow, mels: Tensor, sigma: float, draws: Draws | None) -> Tensor:
+    """Vocode mels (B, M, T) into audio (B, N); the model is plain or prepared."""
+    return model.infer(mels, sigma, draw_noise(model, mels, draws))
+
+
+def stream(
+    model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor], draws: Draws | None = None
+) -> Iterator[Tensor]:
+    """Vocode mels (1, M, T) into parts that join to nearly the audio (1, N) of `vocode` with the same draws.
+
+    The first part comes soon. Each is vocoded together with the neighbouring frames that affect it.
+
+    Args:
+        model: plain or prepared.
+        mels: log-mel frames.
+        sigma: standard deviation of the noise.
+        finish: postprocesses a part (1, n) together with the audio around it and keeps its length.
+        draws: random numbers of the item, or None for PyTorch's generator.
+    """
+    config, frames = model.config, mels.shape[2]
+    unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # fewest frames that are whole groups
+    around = _round_up(N_REACHES * config.reach + math.ceil(config.upsample_kernel_size / config.hop_length), unit)
+    z = draw_noise(model, mels, draws)
+    start, n_frames = 0, _round_up(FIRST_FRAMES, unit)
+    while start < frames:
+        end = min(start + n_frames, frames)
+        first, last = max(start - around, 0), min(end + around, frames)
+        groups = slice(*(frame * config.hop_length // config.n_group for frame in (first, last)))
+        audio = finish(model.infer(mels[:, :, first:last], sigma, z[:, :, groups]))
+        yield audio[:, (start - first) * config.hop_length : (end - first) * config.hop_length]
+        start, n_frames = end, min(2 * n_frames, _round_up(MOST_FRAMES, unit))
+
+
+def _round_up(number: int, unit: int) -> int:
+    """Round up to a multiple of unit."""
+    return math.ceil(number / unit) * unit
+
+
+def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
+    """A denoiser that works on the frames of the model's mels."""
+    return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
+
+
 SPEC = ModelSpec(
     name="WaveGlow",
     build=WaveGlow,
@@ -81,7 +203,7 @@ SPEC = ModelSpec(
     make_dataset=MelAudioDataset,
     check_clips=MelAudioDataset.check_clips,
     make_loss=make_loss,
-    preview=show,
+    preview=preview,
     upgrade_state_dict=upgrade_state_dict,
     fast_ways=WAYS,
     advise=advise,

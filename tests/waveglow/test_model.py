@@ -14,8 +14,7 @@ from common.errors import DataError, UsageError
 from waveglow.arg_parser import add_waveglow_arguments
 from waveglow.config import WaveGlowConfig
 from waveglow.model import Invertible1x1Conv, WaveGlow, WeightNormConv1d
-from waveglow.spec import config_from_options
-from waveglow.streaming import draw_noise
+from waveglow.spec import config_from_options, draw_noise
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
 

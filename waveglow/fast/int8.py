@@ -15,8 +15,7 @@ from common.fast import Request
 from common.kernels.int8 import LARGEST, Convolution, Levels, Product, can_multiply, even_parts, quantise, write_levels
 from waveglow.fast import weights
 from waveglow.fast.gated_layers import Inputs, Layer
-from waveglow.fast.prepared import constant, infer_only
-from waveglow.fast.upsampling import UpsampleProduct
+from waveglow.fast.prepared import UpsampleProduct, constant, infer_only
 from waveglow.model import WN, WaveGlow
 
 # B batch, G groups, R rows (some of G), C channels of WN, I input channels of a layer, S channels of a skip, k kernel size

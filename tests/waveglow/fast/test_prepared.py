@@ -9,9 +9,8 @@ from torch import Tensor
 from common.fast import Request, accelerate
 from common.kernels.int8 import can_multiply
 from common.kernels.private_ops import Processor
-from waveglow.fast.prepared import PreparedWN, convert_to_prepared
+from waveglow.fast.prepared import PreparedWN, UpsampleProduct, convert_to_prepared
 from waveglow.fast.table import WAYS
-from waveglow.fast.upsampling import UpsampleProduct
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
 

@@ -1,14 +1,94 @@
-"""Audio in parts: the whole audio of `infer`, cut."""
+"""Older layouts of the weights, and audio in parts: the whole audio of `infer`, cut."""
 
 import math
+import re
 
 import pytest
 import torch
 from torch import Tensor
 
 from common.draws import Draws
-from waveglow import streaming
-from waveglow.streaming import draw_noise, stream
+from common.errors import DataError
+from common.kernels.private_ops import weight_norm
+from waveglow import spec
+from waveglow.spec import draw_noise, stream, upgrade_state_dict
+
+
+def fold(weights):
+    """weight = g * v / |v|, by the formula."""
+    result = {}
+    for name, tensor in weights.items():
+        if name.endswith("weight_v"):
+            norm = tensor.square().sum((1, 2), keepdim=True).sqrt()
+            result[name[:-2]] = weights[name[:-1] + "g"] * tensor / norm
+        elif not name.endswith("weight_g"):
+            result[name] = tensor
+    return result
+
+
+def fuse(weights):
+    """The three cond_layers of each WN as one, row under row."""
+    result = {name: tensor for name, tensor in weights.items() if ".cond_layers." not in name}
+    for name in weights:
+        if ".cond_layers.0." in name:
+            rows = [weights[name.replace("layers.0", f"layers.{i}")] for i in range(3)]
+            result[name.replace("cond_layers.0", "cond_layer")] = torch.cat(rows)
+    return result
+
+
+def parametrize_norms(weights):
+    names = {"weight_g": "parametrizations.weight.original0", "weight_v": "parametrizations.weight.original1"}
+    return {re.sub("weight_[gv]$", lambda m: names[m[0]], name): tensor for name, tensor in weights.items()}
+
+
+LAYOUTS = {"today's": lambda w: w, "folded": fold, "fused": fuse, "parametrized": parametrize_norms}
+LAYOUTS |= {"fused and folded": lambda w: fuse(fold(w)), "fused and parametrized": lambda w: parametrize_norms(fuse(w))}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_audio_and_names(small_model, layout):
+    model, other = small_model(torch.float32), small_model(torch.float32, seed=3)
+    upgraded = upgrade_state_dict(LAYOUTS[layout](model.state_dict()))
+    assert set(upgraded) == set(model.state_dict())
+    other.load_state_dict(upgraded)
+    mels, z = torch.randn(1, 3, 4), torch.randn(1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(other.infer(mels, 0.8, z), model.infer(mels, 0.8, z), atol=2e-6, rtol=0)
+
+
+def test_todays_layout_passes_unchanged(small_model):
+    weights = small_model(torch.float32).state_dict()
+    upgraded = upgrade_state_dict(weights)
+    assert list(upgraded) == list(weights)
+    assert all(torch.equal(upgraded[name], weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_float16_becomes_float32(small_model, layout):
+    weights = {name: tensor.half() for name, tensor in small_model(torch.float32).state_dict().items()}
+    upgraded = upgrade_state_dict(LAYOUTS[layout](weights))
+    assert {tensor.dtype for tensor in upgraded.values()} == {torch.float32}
+    name = "convinv.0.conv.weight"
+    assert torch.equal(upgraded[name], weights[name].float())
+
+
+def test_folded_zeros_stay_zero_and_parts_of_a_fused_layer_own_their_memory(small_model):
+    """A checkpoint of views would store the whole tensor once for each part."""
+    model = small_model(torch.float32)
+    weights = fold(model.state_dict())
+    weights["WN.1.in_layers.0.weight"][2] = 0.0
+    model.load_state_dict(upgrade_state_dict(weights))
+    layer = model.WN[1].in_layers[0]
+    assert not weight_norm(layer.weight_v, layer.weight_g)[2].any()
+    assert model.infer(torch.zeros(1, 3, 2)).isfinite().all()
+    upgraded = upgrade_state_dict(fuse(small_model(torch.float32).state_dict()))
+    part = upgraded["WN.0.cond_layers.1.weight_v"]
+    assert part.untyped_storage().nbytes() == 4 * part.numel()
+    weights = fuse(small_model(torch.float32).state_dict())
+    weights["WN.2.cond_layer.bias"] = torch.zeros(37)
+    message = r"WN\.2.cond_layer\.bias: 37 rows, expected a multiple of the 3 WN\.2\.in_layers"
+    with pytest.raises(DataError, match=message):
+        upgrade_state_dict(weights)
 
 
 def both(model, mels: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -23,7 +103,7 @@ def both(model, mels: Tensor) -> tuple[list[Tensor], Tensor]:
 @pytest.mark.parametrize("frames", [1, 7, 8, 9, 24, 61])
 def test_parts_are_the_whole_with_every_frame_around_them(small_model, monkeypatch, frames):
     model = small_model()
-    monkeypatch.setattr(streaming, "N_REACHES", model.config.n_flows)
+    monkeypatch.setattr(spec, "N_REACHES", model.config.n_flows)
     parts, whole = both(model, torch.randn(1, 3, frames, dtype=torch.float64))
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-12, atol=1e-12)
     sizes = [part.shape[1] // model.hop_length for part in parts]
@@ -36,7 +116,7 @@ def test_parts_begin_at_whole_groups_where_the_frames_around_them_are_odd(small_
     """2 frames are 5, 3 or 1 groups of 8 samples, 3 are 4 of 12. Another number of frames around a part would shift its noise."""
     model = small_model(hop_length=hop, upsample_kernel_size=kernel, n_group=group)
     reaches = next((n for n in (6, 7) if (n * model.config.reach + math.ceil(kernel / hop)) % 2), 6)
-    monkeypatch.setattr(streaming, "N_REACHES", reaches)
+    monkeypatch.setattr(spec, "N_REACHES", reaches)
     parts, whole = both(model, torch.randn(1, 3, 80, dtype=torch.float64))
     assert len(parts) > 2
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-4 * whole.abs().max().item())
