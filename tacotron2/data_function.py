@@ -27,9 +27,9 @@ from common.options import Check, check_fields, from_options, option
 from common.spec import SENTENCE_PAUSE, Key, Options, Piece
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
+from tacotron2.text.alphabet import symbols_file
 from tacotron2.text.cleaners import get_cleaner
 from tacotron2.text.form import Block, Form, join_blocks, name_letter, read_form
-from tacotron2.text.symbols_file import symbols_file
 
 # B batch, S symbols, T frames, M mels
 

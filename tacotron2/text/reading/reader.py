@@ -19,15 +19,13 @@ from functools import cache
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
-from tacotron2.text.reading.addresses import ADDRESSES
 from tacotron2.text.reading.dates import DATES
-from tacotron2.text.reading.initials import is_spelled
-from tacotron2.text.reading.ipa import IPA, to_arpabet
 from tacotron2.text.reading.numerals import NUMERALS
-from tacotron2.text.reading.patterns import Rule
+from tacotron2.text.reading.patterns import Rule, any_of
 from tacotron2.text.reading.quantities import QUANTITIES
+from tacotron2.text.reading.tables import IPA_CONSONANTS, IPA_VOWELS
 from tacotron2.text.reading.units import NUMBERS
-from tacotron2.text.reading.words import INITIALISMS, SIGNS, WORDS
+from tacotron2.text.reading.words import ADDRESSES, INITIALISMS, SIGNS, WORDS, is_spelled
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
@@ -176,12 +174,12 @@ def _is_all_caps(text: str) -> bool:
 def _normalise_signs(text: str) -> Iterator[_Segment]:
     """Map digits, fractions and signs of all scripts to those of the rules; letters stay, since cleaners transliterate them."""
     end = 0
-    for match in re.finditer(rf"{_BRACED}|{IPA}|[^\x00-\x7f]", text):
+    for match in re.finditer(rf"{_BRACED}|{_IPA}|[^\x00-\x7f]", text):
         if match[0][0] == "{":
             continue
         yield _Segment(end, match.start(), text[end : match.start()], False)
         before, end = text[end : match.start()][-1:], match.end()
-        plain = _normalise_character(match[0]) if len(match[0]) == 1 else to_arpabet(match[0])
+        plain = _normalise_character(match[0]) if len(match[0]) == 1 else _to_arpabet(match[0])
         if _FRACTION in plain:  # ½ is 1⁄2, and 2½ 2 1⁄2
             plain = f"{' ' if before in _DIGITS else ''}{plain}{' ' if text[end : end + 1] in _DIGITS else ''}"
         yield _Segment(match.start(), end, plain, False)
@@ -206,3 +204,31 @@ def _normalise_character(character: str) -> str:
         if _WITHOUT_SYMBOL & set(twin)
         else character
     )
+
+
+# --- pronunciations in the International Phonetic Alphabet, /həˈloʊ/, as ARPAbet in braces ---
+
+# The sounds are those of English; the letters of a word with any other stay, and are reported as left out.
+_IPA_SOUND = re.compile(f"[ˈˌ.ˑ ʰ-]|{any_of({**IPA_VOWELS, **IPA_CONSONANTS})}")
+_IPA_STRESS = {"ˈ": "1", "ˌ": "2"}
+_IPA_LETTERS = "".join(sorted({letter for sound in {**IPA_VOWELS, **IPA_CONSONANTS} for letter in sound}))
+_IPA_SIGN = rf"[{_IPA_LETTERS}ˈˌ.ˑʰ-]"
+_IPA_MARKED = f"(?={_IPA_SIGN}{{0,40}}[ɪɛæɑɒɔʊʌəɜɝɚɡʃʒθðŋɹɾˈˌː])"  # at least one is no English letter
+_IPA = rf"(?:(?<!\w)/{_IPA_MARKED}{_IPA_SIGN}{{1,60}}/(?!\w)|\[{_IPA_MARKED}{_IPA_SIGN}{{1,60}}\])"
+
+
+def _to_arpabet(written: str) -> str:
+    """ARPAbet in braces, with the first vowel stressed where no mark says otherwise."""
+    word = written[1:-1]
+    sounds = _IPA_SOUND.findall(word)
+    if "".join(sounds) != word:
+        return written
+    phones, stress, is_marked = [], "0", "ˈ" in word
+    for sound in sounds:
+        if sound in IPA_VOWELS:
+            phones.append(IPA_VOWELS[sound] + (stress if is_marked else "1"))
+            stress, is_marked = "0", True
+        elif IPA_CONSONANTS.get(sound):
+            phones.append(IPA_CONSONANTS[sound])
+        stress = _IPA_STRESS.get(sound, stress)
+    return f"{{{' '.join(phones)}}}"

@@ -1,4 +1,4 @@
-"""Rules of reader.py for letters and signs: abbreviations, initials, symbols."""
+"""Rules of reader.py for letters and signs: abbreviations, initials, symbols, addresses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 
 from tacotron2.text.reading import tables
 from tacotron2.text.reading.dates import month
-from tacotron2.text.reading.initials import ALSO_WORDS, NO_INITIALS, is_spelled
-from tacotron2.text.reading.numbers import cardinal, groups_of_digits, ordinal
+from tacotron2.text.reading.numbers import cardinal, digits, groups_of_digits, number_or_year, ordinal
 from tacotron2.text.reading.patterns import POINT, Rule, any_of, behind
 
 # --- abbreviations ---
@@ -150,7 +149,75 @@ _ABBREVIATIONS: list[Rule] = [
     ("a", r"\baka\b", lambda: "also known as"),
 ]
 
-# --- initials ---
+# --- initials: FBI, NYC and OECD are read letter by letter, but not NATO and STOP ---
+
+# Read letter by letter, though they look like words. Those without a vowel need no entry, nor those of two or three letters
+# that are no word, nor those that nobody can pronounce, such as OECD.
+SPELLED_WORDS = frozenset(
+    tables.words("""
+AARP ABC AC ACL ACLU AD ADA AFL AI AIG ALS AM AMA AMC AMD APA API APR ASAP ATM ATP BA BIOS BMI CAD CEO CFO CIA CIO COO COPD CPA
+CPI CPU CTO DIY DNA DOA DOB DOE DOJ DUI ECG ECU EDT EEG EKG EPA ER ESL ESP ESPN EST ETA EU EULA EV FAA FAQ FBI FDA FYI GDP GOP
+GPA GPU HBO HIV IBM ICU ID IEEE IMF IMAP IMDB IMHO IOU IP IPA IPO IQ IRA IRL IRS ISBN ISO ISP ITV IUD IVF IAEA IDE AFAIK JFK KIA
+LA LAPD LAX LED LSAT MBA MIA MIT MRI NAACP NBA NCAA NIH NSA NYU OCD OEM OJ PA PDA PE PHEV POV POW PR PTA RFID RIP RNA ROI RPI
+RSVP SEC SEO SMS SOS SUV TIA UAE UAW UCL UCLA UFC UFO UI UK UN UPC UPS URI URL US USA USAF USB USC USPS USSR USDA UTC UTF UV UX
+VAT VIP VOA YMCA YWCA WWE AFC AFAM
+""")
+)
+# Words and names of two and three letters, which capitals only stress; others of this length are spelled.
+SHORT_WORDS = frozenset(
+    tables.words("""
+AH AM AN AS AT AW AX AY BE BY DO EH EM EX GO HA HE HI HO IF IN IS IT LO MA ME MY NO OF OH ON OR OW OX PI SO TO UH UM UP WE YA YE
+YO ACE ACT ADD AGE AGO AHA AID AIM AIR ALE ALL AND ANT ANY APE APP APT ARC ARE ARK ARM ART ASH ASK ATE AWE AXE BAD BAG BAN BAR
+BAT BAY BED BEE BEG BET BID BIG BIN BIT BOB BOO BOW BOX BOY BUD BUG BUN BUS BUT BUY BYE CAB CAN CAP CAR CAT COD COP COW COY CRY
+CUB CUE CUP CUT DAB DAD DAM DAN DAY DEN DEW DID DIE DIG DIM DIN DIP DOC DOG DON DOS DOT DRY DUB DUE DUG DUO DYE EAR EAT EEL EGG
+EGO ELF ELK ELM END ERA EVE EYE FAB FAD FAN FAR FAT FAX FED FEE FEW FIG FIN FIT FIX FLU FLY FOE FOG FOR FOX FUN FUR GAG GAP GAS
+GAY GEL GEM GET GIF GIG GIN GOD GOT GUM GUN GUT GUY GYM HAD HAM HAS HAT HAY HEM HEN HER HEY HID HIM HIP HIS HIT HOG HOP HOT HOW
+HUB HUG HUH HUM HUT ICE ICY ILL INK INN ION ITS IVY JAB JAM JAN JAR JAW JAY JET JIM JOB JOE JOG JOY JUG KAY KEN KEY KID KIM KIN
+KIT LAB LAD LAN LAP LAW LAY LEE LEG LEO LET LID LIE LIP LIT LOG LOL LOT LOU LOW MAC MAD MAN MAP MAR MAT MAX MAY MEN MET MIX MOB
+MOM MOP MUD MUG MUM NAG NAH NAN NAP NAY NET NEW NIL NIT NOD NOR NOT NOW NUN NUT OAK OAR OAT ODD OFF OIL OLD ONE OUR OUT OWE OWL
+OWN PAD PAL PAN PAT PAW PAY PEA PEG PEN PER PET PIE PIG PIN PIT PLY POD POP POT PRO PUB PUT RAG RAM RAN RAP RAT RAW RAY RED RIB
+RID RIG RIM ROB ROD ROM RON ROT ROW ROY RUB RUG RUM RUN RYE SAD SAM SAP SAT SAW SAY SEA SEE SET SEW SEX SHE SHY SIM SIN SIP SIR
+SIS SIT SIX SKI SKY SLY SOB SON SOY SPA SPY SUE SUM SUN TAB TAG TAN TAP TAR TAX TEA TED TEN THE THY TIE TIM TIN TIP TOE TOM TON
+TOO TOP TOW TOY TRY TUB TUG TWO UGH URN USE VAN VET VIA VOW WAN WAR WAS WAX WAY WEB WED WEE WET WHO WHY WIG WIN WIT WOE WON WOO
+WOW YAK YAM YAP YAY YEA YEN YEP YES YET YOU YUM ZAP ZEN ZIP ZOO SAN LEI BEN ANN AMY LIZ DEB DEE GUS HAL HUE IAN IKE KAI LES MEG
+NED PAM RAE REX ROZ SAL SID TAJ TEX UNO VIC WES ZOE GNU NON NUM DIR SUB MIN VAL ARG INT VAR LIB DEV LEN OPT AMP MEL PIC GEN REV
+COL HON MAJ ETC INC VIZ ESQ FRO ERE POE JEW FRY VEX RUE COT EKE ROE MAE GEE PEW PIP LOS LAS EL DE LE AL ED RE NE SRI MOD DUH MEH
+NOM HAW WIZ FIB NUB JUT KIP NIX OPS PUN REP SOD SOP TIC VIM WEN YIP ZIT DUN FEN HOB JIB KOI LOX MOO NIP PUS RUT SAG TIL
+""")
+)
+# Initials that are read as words, though no English word ends or begins in such consonants; the others are from CMUdict's words.
+PRONOUNCED = frozenset(tables.words("JSON JPEG MPEG YAML ONNX NVIDIA SCSI CRISPR AWOL NSYNC SQRT"))
+ONSETS = tables.words(
+    """
+bh bj bl br ch chr cl cr cz dh dr dw fl fr gh gl gn gr gw hl hr kh kl kn kr kv kw ll pf pfl ph pl pr ps rh sc sch schl schm schn
+schr schw scr sh shr sk sl sm sn sp sph spl spr sq squ sr st str sv sw th thr thw tr ts tw vl wh wr zh phr
+""".upper()
+)
+CODAS = tables.words(
+    """
+bb bbs bl bs bst bt bts ch chs cht ck cks cs ct cts cz dd dds ds dst dt dth dths ff ffs fs ft fts fth fths gg ggs gh ghn ghs ght
+ghth ghts gn gns gs gt hm hn hr hs ks lb lbs lch ld lds lf lk lks ll lls lm lms ln lns lp lph lps ls lt lth lts ltz lz mb mbs mm
+mms mn mns mp mph mps mpt mpts ms nc nch nct nd nds ndt ng ngs ngst ngth nk nks nn nns ns nst nt nth nths nts ntz nx nz pf ph
+phs pp pps ps pt pth pths pts rb rbs rc rch rck rd rds rf rfs rg rk rks rl rld rls rm rms rmth rn rns rnt rp rps rr rrs rs rsh
+rst rt rth rths rts rtz rx rz sch sh sk sks sm sms sp sps ss st sts tch th thm ths ts tt tts tz wd wds wk wks wth wl wls wn wns
+ws xt xth xts zz
+""".upper()
+)
+# Spelled elsewhere, these are words beside others in capitals: GIVE US A BREAK.
+ALSO_WORDS = frozenset(tables.words("US AM AD ID LA PA OR IT WHO LED SEC"))
+NO_INITIALS = "MR|MRS|MS|DR|ST|MT|JR|SR|FT|LT|NTH|PSST|TSK|PFFT|S?HM+|SHH*|[BG]RR+|MM+|ZZ+"
+
+_PRONOUNCEABLE = re.compile(rf"(?:[^AEIOUY]|{any_of(ONSETS)})?[AEIOUY](?:.*[AEIOUY])?(?:[^AEIOUY]|{any_of(CODAS)})?")
+
+
+def is_spelled(word: str) -> bool:
+    """True for initials that are read letter by letter: NYC and OECD, but not NATO and STOP."""
+    if word in SPELLED_WORDS:
+        return True
+    if len(word) < 4:
+        return word not in SHORT_WORDS and not re.fullmatch(NO_INITIALS, word)
+    return len(word) < 7 and word not in PRONOUNCED and not _PRONOUNCEABLE.fullmatch(word)
+
 
 _NOT_AFTER = "".join(rf"(?<!{word}\s)" for word in tables.BEFORE_LETTERS)
 
@@ -289,3 +356,65 @@ _GREEK_LETTERS: list[Rule] = [
     ("a-", rf"([{''.join(tables.GREEK)}])(?![\u0370-\u03ff\u1f00-\u1fff]|[a-z]{{3}})", tables.GREEK.__getitem__),
 ]
 WORDS = [*_ABBREVIATIONS, *_INITIALS, *_GREEK_LETTERS]
+
+# --- addresses of machines and names of files ---
+
+_VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
+_PLACE = r"[^\s{}\"<>“”]*[^\W_]"
+
+
+def _address(text: str) -> str:
+    """Read an address word by word, with names for the signs between."""
+    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^\w\s]|_|[^\W\d_]+", text)
+    return " ".join(filter(None, map(_part_of_address, parts)))
+
+
+def _part_of_address(part: str) -> str:
+    if part.isdigit():
+        return number_or_year(part) if len(part) in (1, 2, 4) and part[0] != "0" else digits(part)
+    if part.isalpha():
+        spells = part.lower() in tables.SPELLED_IN_ADDRESSES or (len(part) < 6 and not _VOWEL.search(part))
+        return _letters(part.upper()) if spells else part
+    return tables.SIGNS_IN_ADDRESSES.get(part, "")
+
+
+def _host(name: str, port: str, path: str | None) -> str:
+    """Address of a machine with a port, digit by digit: localhost:8080."""
+    groups = name.split(".")
+    host = " dot ".join(map(digits, groups)) if groups[0].isdigit() else _address(name)
+    return f"{host} colon {digits(port)}" + (f" {_address(path)}" if path else "")
+
+
+_ENDING = any_of(tables.ENDINGS)
+_LABEL = "[A-Za-z0-9-]{1,63}"
+ADDRESSES: list[Rule] = [
+    # john.smith@example.com
+    ("@", rf"(?<![\w.+-])(\w[\w.+-]{{0,63}}@{_LABEL}(?:\.{_LABEL}){{1,5}})\b", _address),
+    # localhost:8080, 0.0.0.0:9090
+    (
+        "@",
+        rf"(?<![\w@.-])(localhost|[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}}|[A-Za-z][A-Za-z0-9-]{{0,62}}(?:\.{_LABEL}){{0,3}}\.(?:{_ENDING}))"
+        rf":([0-9]{{2,5}})\b(/{_PLACE})?/?",
+        _host,
+    ),
+    # https://www.example.com/a/b?c=1: the scheme is left out
+    ("@", rf"\b[Hh][Tt]{{2}}[Pp][Ss]?://({_PLACE})/?", _address),
+    ("@", rf"\b([Ww]{{3}}\.{_PLACE})/?", _address),
+    # youtu.be/abc, amazon.co.in, but not "over.it"
+    (
+        "@",
+        rf"(?<![\w@./-])([A-Za-z0-9][A-Za-z0-9-]{{0,62}}(?:(?:\.{_LABEL}){{0,4}}\.(?:{any_of(tables.ENDINGS_AND_WORDS)})/{_PLACE}"
+        rf"|\.(?:co|com|org|net|ac|gov)\.[a-z]{{2}}(?:/{_PLACE})?))(?![\w@-])/?",
+        _address,
+    ),
+    # example.com/page, notes.txt, report_2023-04-01.pdf, src/main.cpp
+    (
+        "@",
+        rf"(?<![\w@./-])([A-Za-z0-9][\w-]{{0,62}}(?:[./][\w-]{{1,63}}){{0,6}}\.(?:{_ENDING})(?:/{_PLACE})?)(?![\w@-])/?",
+        _address,
+    ),
+    # /etc/hosts, ./etc, ~/.bashrc
+    ("-", r"(?<![\w/.<])((?:~|\.{1,2})?/[\w.-]*[A-Za-z][\w.-]*(?:/[\w.-]+){1,9}(?<!\.))(?![\w<>])/?", _address),
+    ("-", r"(?<![\w/.<])((?:~|\.{1,2})/[\w.-]*[A-Za-z][\w-]*(?:\.\w+)*)(?![\w<>])/?", _address),
+    ("-", r"(?<![\w/.<])(/(?:etc|usr|var|tmp|home|opt|dev|bin|proc|root|mnt))(?![\w<>/])/?", _address),
+]

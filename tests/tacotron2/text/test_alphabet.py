@@ -1,6 +1,16 @@
-"""The symbol table against the order that published checkpoints' embeddings follow, written out by hand."""
+"""The symbol table against the order that published checkpoints' embeddings follow, written out by hand.
 
-from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, symbols
+Files of symbols: their content, and the message for each mistake, with file and line.
+"""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError
+from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, read_symbols, symbols
+from tacotron2.text.alphabet import symbols_file
 
 ARPABET = (
     "AA AA0 AA1 AA2 AE AE0 AE1 AE2 AH AH0 AH1 AH2 AO AO0 AO1 AO2 AW AW0 AW1 AW2 AY AY0 AY1 AY2 B CH D DH "
@@ -24,3 +34,85 @@ def test_the_built_in_alphabet_is_the_published_table_and_others_have_their_own_
     assert alphabet.character_ids == {"#": 0, "ж": 2, "@": 3, " ": 5}
     assert alphabet.phone_ids == {"B": 1, "AA1": 4}
     assert alphabet_of(["_", "@"]).phone_ids == {}
+
+
+def write_symbols(folder: Path, content: bytes | str) -> Path:
+    path = folder / "symbols.txt"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_each_line_is_a_symbol(tmp_path: Path, mark: str, line_end: str, end: str) -> None:
+    expected = ["_", " ", ",", "а", "ё", "ß", "@", "@AA1", "@B", "\u2028", "\x0c", "\x85", "中", "😀"]
+    content = mark + line_end.join(expected) + (line_end if end else "")
+    assert read_symbols(write_symbols(tmp_path, content)) == expected
+
+
+def test_the_built_in_symbols_survive_a_file(tmp_path: Path) -> None:
+    path = write_symbols(tmp_path, "".join(f"{symbol}\n" for symbol in symbols))
+    assert read_symbols(path) == symbols_file(str(path)) == symbols
+
+
+def test_one_error_lists_all_mistakes(tmp_path: Path) -> None:
+    content = "_\na\n\nab\na\n@AA9\n@aa1\n{\n й\nи\u0306\n".encode() + b"\xe4\n" + b"x \n" + b"b\r\n\r\n"
+    path = write_symbols(tmp_path, content)
+    with pytest.raises(DataError) as caught:
+        read_symbols(path)
+    one = "characters, expected one, or @ and ARPAbet as in @AA1"
+    assert str(caught.value).splitlines() == [
+        f"{path}:3: empty line, expected a symbol; the space is a line of one space",
+        f"{path}:4: 'ab' has 2 {one}",
+        f"{path}:5: 'a' is in line 2 already, expected every symbol once",
+        f"{path}:6: '@AA9' has 4 {one}",
+        f"{path}:7: '@aa1' has 4 {one}",
+        f"{path}:8: '{{' encloses ARPAbet in texts, expected another symbol",
+        f"{path}:9: ' й' has 2 {one}",
+        f"{path}:10: 'и\u0306' has 2 {one}; 'й' is one if written as U+0439",
+        f"{path}:11: byte 0xe4 at column 1 is not UTF-8; expected a UTF-8 text file with one symbol a line, "
+        "the first of them the padding",
+        f"{path}:12: 'x ' has 2 {one}",
+        f"{path}:14: empty line, expected a symbol; the space is a line of one space",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("_\n", "1: 1 line, expected at least 2 symbols: the padding and one to speak"),
+        ("ab", "1: 'ab' has 2 characters, expected one, or @ and ARPAbet as in @AA1; 1 line, expected at least 2"),
+        ("", "1: empty line, expected a symbol; the space is a line of one space; 1 line, expected at least 2"),
+        ("_\ra\rb\r", "1: '_\\ra\\rb\\r' has 6 characters"),  # old Macs' ends of lines are none here
+        ("_\n" + "x" * 1000, "2: '" + "x" * 40 + "' … has 1000 characters, expected one"),
+    ],
+    ids=["the padding alone", "a word", "empty", "carriage returns", "another kind of file"],
+)
+def test_a_file_without_an_alphabet_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
+    path = write_symbols(tmp_path, content)
+    with pytest.raises(DataError) as caught:
+        read_symbols(path)
+    assert str(caught.value).startswith(f"{path}:{problem}")
+
+
+def test_a_wrong_file_has_a_short_list_and_an_unreadable_one_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"… and 4900 more lines$"):
+        read_symbols(write_symbols(tmp_path, "_\n" + "a word\n" * 5000))
+    expected = "expected a UTF-8 text file with one symbol a line, the first of them the padding"
+    for path, reason in ((tmp_path / "none.txt", "no such file"), (tmp_path, "cannot be read (Is a directory)")):
+        with pytest.raises(DataError) as caught:
+            read_symbols(path)
+        assert str(caught.value) == f"{path}: {reason}; {expected}"
+
+
+def test_as_a_flag_it_exits_with_the_list_of_mistakes(tmp_path: Path, capsys) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--symbols-file", type=symbols_file)
+    path = write_symbols(tmp_path, "_\nab\ncd\n")
+    with pytest.raises(SystemExit) as leaving:
+        parser.parse_args(["--symbols-file", str(path)])
+    assert leaving.value.code == 2
+    first, second = capsys.readouterr().err.splitlines()[-2:]
+    assert f"argument --symbols-file: {path}:2: 'ab' has 2 characters" in first
+    assert second.startswith(f"{path}:3: 'cd' has 2 characters")
