@@ -43,7 +43,7 @@ from common.inference.arguments import SpeakingOptions, add_speaking_arguments, 
 from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
 from common.inference.outputs import (
     OTHERS_WRITTEN,
-    SILENT,
+    SUBTITLES,
     UNFIT,
     EarlierRun,
     Live,
@@ -53,9 +53,9 @@ from common.inference.outputs import (
     remove_manifests,
     settings_digest,
     write_sound,
+    write_subtitles,
 )
 from common.inference.stages import TEXT_PAUSE, acoustic_stages, combine_numbers, plan_batches
-from common.inference.subtitles import KINDS, write_subtitles
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
 from common.parser import Parser
@@ -64,7 +64,7 @@ from common.run.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
 from common.threads import ThreadBalance
 from exports.torchscript import script_voice
 from models import REGISTRY
-from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
+from synthesizer import SILENT, Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
 
 SPECS = REGISTRY.values()
 # Lines up to which alignments are drawn by default: drawing takes longer than synthesis
@@ -101,7 +101,7 @@ class InferenceOptions(SpeakingOptions):
     subtitles: str | None = option(
         None,
         "write subtitles beside each sound, audio_I.srt or audio_I.vtt: a cue for up to two lines of text, or for each word",
-        choices=KINDS,
+        choices=SUBTITLES,
     )
     stream: Path | None = option(
         None,

@@ -42,7 +42,6 @@ from common.inference.config import (
     check_data_options,
     contradictions,
 )
-from common.inference.outputs import SILENT
 from common.inference.stages import AudioSteps, Batch, Line, PieceStream, Speech, acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
 from common.inference.voice_folder import default_vocoder, find_checkpoint
@@ -56,6 +55,7 @@ __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig"
 # N samples, n samples of a part
 
 EMBEDDED = Path(__file__).resolve().parent / "voice"  # the embedded voice
+SILENT = "no sound, since the voice stopped before its first frame: add words or a full stop"
 
 Find = Callable[[ModelSpec], Path | None]  # finds a model's checkpoint in some place
 

@@ -21,14 +21,14 @@ from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
-from common.inference.outputs import OTHERS_WRITTEN, SILENT, UNFIT, write_sound
+from common.inference.outputs import OTHERS_WRITTEN, UNFIT, write_sound
 from common.inference.pictures import write_picture
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
 from exports.voice import load_voice
-from synthesizer import Speech, Synthesizer, choose_checkpoints
+from synthesizer import SILENT, Speech, Synthesizer, choose_checkpoints
 from tacotron2.spec import SPEC as ACOUSTIC
 from waveglow.spec import SPEC as VOCODER
 

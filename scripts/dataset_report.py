@@ -16,9 +16,10 @@ from pathlib import Path
 from common.arguments import HelpFormatter, add_audio_arguments, copy_arguments, positive
 from common.audio.stft import AudioConfig
 from common.data.clip_report import ListedClip, Survey, survey
+from common.data.corpus_report import describe, plot_clips
 from common.data.filelist import Utterance
 from common.data.mels import unusable_rows
-from common.data.report_tables import describe
+from common.data.pictures import save_figure
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.options import from_options
 from common.parser import Parser
@@ -92,9 +93,6 @@ def picture_path(output: Path) -> Path:
 
 def draw(found: Survey, picture: Path) -> None:
     """Write the picture and print its path."""
-    from common.data.pictures import save_figure
-    from common.data.report_plots import plot_clips
-
     hours = sum(clip.sound.duration for clip in found.clips) / 3600
     names = ", ".join(Path(name).name for name in found.filelists[:2])
     more = f" and {len(found.filelists) - 2} more" if len(found.filelists) > 2 else ""

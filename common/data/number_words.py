@@ -1,4 +1,4 @@
-"""Numbers of other languages than English in words, by num2words: the cleaners numbers_CODE, such as numbers_de.
+"""Numbers in words: inflect's engine for English, and num2words for the cleaners of other languages, such as numbers_de.
 
 Read are amounts of money, dates in digits, times, ordinals, years, decimals, and whole numbers with their separators. What is left,
 such as % and abbreviations, is listed by `find_left`: no library knows these in forty languages.
@@ -12,10 +12,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.errors import DataError, UsageError
 
+if TYPE_CHECKING:
+    import inflect
+
+MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit
 PREFIX = "numbers_"
 INSTALL = "`pip install -r requirements.txt` installs it"
 OTHER_NAMES = {"nb": "no", "nn": "no", "kk": "kz"}  # of num2words
@@ -44,6 +48,14 @@ ABBREVIATION = re.compile(
 )
 WHITE = re.compile(r"\s*")
 FAULTS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)  # of its languages
+
+
+@cache
+def inflect_engine() -> inflect.engine:
+    """Return the engine that names numbers, created once."""
+    import inflect  # takes over a second, and not every program needs it
+
+    return inflect.engine()
 
 
 @cache

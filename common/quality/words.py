@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from common.data.numbers import MAX_DIGITS, inflect_engine
+from common.data.number_words import MAX_DIGITS, inflect_engine
 from common.quality.evaluators import optional_import
 
 TITLES = {

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from common import precision
 from common.fast import Request, shallow_copy
-from common.kernels.dropout import draw_keep_mask
-from common.kernels.recurrence import autocast_dtype
+from common.kernels.recurrence import autocast_dtype, draw_keep_mask
 from tacotron2.decoder import DecoderState, Memory
 from tacotron2.fast.training import LoopMasks, LoopWeights, TrainingDecoder, run_steps
 from tacotron2.model import Tacotron2

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.fast import Request, shallow_copy
-from common.kernels.dropout import dropout_mask
 from common.kernels.packed import pack
-from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, lstm_sequence, sigmoid_backward
+from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
 from tacotron2.decoder import Decoder, DecoderState, LocationLayer, Memory
 from tacotron2.model import Tacotron2
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 
-from common.data.number_words import PREFIX, numbers_cleaner
-from common.data.numbers import MAX_DIGITS, inflect_engine
+from common.data.number_words import MAX_DIGITS, PREFIX, inflect_engine, numbers_cleaner
 from common.data.transliteration import to_ascii
 from common.errors import UsageError
 

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from common.data.report_tables import histogram
+from common.data.corpus_report import histogram
 from scripts.dataset_report import parse_args
 from tacotron2.data_function import Tacotron2DataConfig
 from tests.recipe import ROOT, Result, run

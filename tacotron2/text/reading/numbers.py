@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from common.data.numbers import MAX_DIGITS, inflect_engine
+from common.data.number_words import MAX_DIGITS, inflect_engine
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _IDENTIFIER_DIGITS = 10  # a number this long without commas is an identifier, not an amount

@@ -11,7 +11,7 @@ from scipy import signal, stats
 
 from common.data import clip_report
 from common.data.clip_report import Clip, Header, ListedClip, Place
-from common.data.report_plots import plot_clips
+from common.data.corpus_report import plot_clips
 from common.errors import DataError
 
 RATE = 22050

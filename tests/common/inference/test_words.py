@@ -1,20 +1,14 @@
-"""Words and their times: the way through an alignment, written and spoken words, and subtitles as FFmpeg reads them."""
+"""Words and their times: the way through an alignment, written and spoken words."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
-from scipy.io import wavfile
 
 from common.inference.stages import Part
-from common.inference.subtitles import KINDS, cut_cues, timestamp, write_subtitles
-from common.inference.words import Timetable, Word, word_spans
+from common.inference.words import Timetable, word_spans
 from common.spec import WordSpan
 from tacotron2.spec import SPEC
-from tests.recipe import succeed
 
 OPTIONS = {"text_cleaners": ["english_cleaners"]}
 
@@ -70,72 +64,3 @@ def test_times_are_those_of_written_words(text: str, pieces: list[str], owners: 
     if len(pieces) == 2 and text.startswith("a"):  # the number is said in both pieces
         first = len(spell(pieces[0]))
         assert found[1].start == 2.0 and found[1].end > first + 0.5
-
-
-def test_cues_fit_the_screen_and_end_with_sentences() -> None:
-    words, time = [], 0.0
-    for number, text in enumerate(["word"] * 40 + ["Dr.", "Who", "ends.”", "New"] + ["late"]):
-        time += {42: 0.0, 43: 0.2, 44: 1.5}.get(number, 0.0)
-        words.append(Word(text, time, time + 0.1))
-        time += 0.1
-    cues = [" ".join(word.text for word in cue) for cue in cut_cues(words)]
-    assert " ".join(cues) == " ".join(word.text for word in words)
-    assert cues[-3].endswith("Dr. Who ends.”") and cues[-2:] == ["New", "late"]
-    assert all(len(cue) <= 85 for cue in cues) and len(cues) == 5
-    assert [len(cue) for cue in cut_cues([Word("a", i, i + 1) for i in range(15)])] == [7, 7, 1]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "00:00:00,000"), (0.29, "00:00:00,290"), (59.9999, "00:00:59,999"), (3723.5, "01:02:03,500")],
-)
-def test_timestamps_have_milliseconds(seconds: float, text: str) -> None:
-    assert timestamp(seconds, False) == text and timestamp(seconds, True) == text.replace(",", ".")
-
-
-def read(path: Path) -> list[tuple[str, float, float]]:
-    """The cues of a file, by FFmpeg."""
-    av = pytest.importorskip("av", reason="av, of requirements/serving.txt, is not installed")
-    with av.open(str(path)) as file:
-        packets = [packet for packet in file.demux() if packet.size]
-        scale = float(packets[0].time_base)
-        return [(bytes(one).decode(), one.pts * scale, (one.pts + one.duration) * scale) for one in packets]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_programs_read_the_subtitles(tmp_path: Path, kind: str) -> None:
-    words = [Word("Fish", 0.0, 0.5), Word("&", 0.5, 0.6), Word("<chips>.", 0.75, 1.0), Word("Yes", 3661.25, 3662.0)]
-    path = tmp_path / f"a.{kind[:3]}"
-    write_subtitles(path, words, kind)
-    cues = [[word] for word in words] if kind.endswith("-words") else [words[:3], words[3:]]
-    texts = [" ".join(word.text for word in cue) for cue in cues]
-    if kind.startswith("vtt"):
-        texts = [text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for text in texts]
-    assert read(path) == [(text, cue[0].start, cue[-1].end) for text, cue in zip(texts, cues, strict=True)]
-
-
-@pytest.mark.slow
-def test_subtitles_of_the_command_are_those_of_its_sound(tmp_path: Path) -> None:
-    """Pieces, with a pause of zeros between them in which nobody speaks; streamed, and not."""
-    text = "It is half past 9, Dr. Who! Is it late?"
-    (tmp_path / "phrases.txt").write_text(f"{text}\nTwo.\n")
-    flags = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", 0, "--longest-piece", 30, "--no-alignments"]
-    for name, more in (("whole", []), ("live", ["--stream", tmp_path / "sound"])):
-        succeed("inference.py", *flags, "-o", tmp_path / name, "--subtitles", "srt-words", *more)
-    cues = read(tmp_path / "whole" / "audio_0.srt")
-    assert [cue[0] for cue in cues] == text.split() and read(tmp_path / "live" / "audio_0.srt") == cues
-    rate, samples = wavfile.read(tmp_path / "whole" / "audio_0.wav")
-    edges = np.array([time for _, *times in cues for time in times])
-    assert (np.diff(edges) >= 0).all() and edges[0] >= 0 and edges[-1] <= len(samples) / rate
-    loud = [np.abs(samples[int(start * rate) : int(end * rate)]).max() for _, start, end in cues]
-    (begin, end), *_ = sorted(silences(samples, rate // 4), key=lambda span: span[0] - span[1])
-    assert min(loud) > 0.05 * np.abs(samples).max()
-    before, after = edges < begin / rate + 1e-3, edges > end / rate - 1e-3  # in whole milliseconds
-    assert (before | after).all() and before.sum() == 2 * 7
-    assert [text for text, *_ in read(tmp_path / "whole" / "audio_1.srt")] == ["Two."]
-
-
-def silences(samples: np.ndarray, least: int) -> list[tuple[int, int]]:
-    """The runs of at least so many zeros."""
-    edges = np.flatnonzero(np.diff(np.pad((samples == 0).astype(int), 1)))
-    return [(a, b) for a, b in edges.reshape(-1, 2).tolist() if b - a >= least]

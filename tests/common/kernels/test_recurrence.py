@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from common.draws import Draws
-from common.kernels.dropout import draw_keep_mask, dropout_mask
-from common.kernels.recurrence import CHUNK, compute_dtype, lstm_sequence, tanh
+from common.kernels.recurrence import CHUNK, compute_dtype, draw_keep_mask, dropout_mask, lstm_sequence, tanh
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
