@@ -27,7 +27,6 @@ from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs.jobs import Jobs, machine_devices
 from studio.page.access import PARAMETER, Access
-from studio.page.app import make_app
 from studio.page.context import Context
 from studio.page.uploads import remove_old
 
@@ -46,6 +45,8 @@ def main(argv: list[str] | None = None) -> None:
         access = Access(token=choose_token(config), port=listener.getsockname()[1])
         remove_old(projects / FOLDER)
         os.environ.setdefault(UPLOADS, str(projects / FOLDER))
+        from studio.page.app import make_app  # Gradio takes seconds to load, and reads UPLOADS
+
         context = Context(projects, config.cpu, Jobs(projects, machine_devices(config.cpu)))
         app = make_app(context, access)
         if config.host in ALL_ADDRESSES:

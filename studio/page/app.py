@@ -1,35 +1,104 @@
-"""The page of the studio at /: recordings, plan, training and the voice. Gradio, in its own app, without any outside network."""
+"""The page of the studio at /: its app, the choice of a project, the tabs, and downloads. Gradio, without any outside network."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import gradio as gr
+from fastapi import FastAPI, HTTPException
+from fastapi.responses import FileResponse
+
+from common.web.page import OPTIONS, mount_page
+from studio.export import find_download
 from studio.page.access import Access, Gate
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from studio.page.context import Context
+from studio.page.context import Context
+from studio.page.data_tab import add_data_tab
+from studio.page.events import HIDDEN, IN_TURN
+from studio.page.export_tab import add_export_tab
+from studio.page.plan_tab import add_plan_tab
+from studio.page.speak_tab import add_speak_tab
+from studio.page.train_tab import add_train_tab
+from studio.page.uploads import WholeUploads
+from studio.project import Project, list_projects
 
 FOLDER = Path(__file__).parent
 LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
+HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
+HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
+HOLD_STREAM = 20.0  # seconds between events that show that the page is still open
+# The address names the project, so that a reload or a bookmark shows it again.
+READ_ADDRESS = "() => new URLSearchParams(location.search).get('project')"
+WRITE_ADDRESS = """(name) => {
+  const address = new URL(location);
+  if (name) address.searchParams.set("project", name);
+  history.replaceState(history.state, "", address);
+}"""
+TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
+    ("Data", add_data_tab),
+    ("Plan", add_plan_tab),
+    ("Train", add_train_tab),
+    ("Speak", add_speak_tab),
+    ("Export", add_export_tab),
+)
 
 
 def make_app(context: Context, access: Access) -> FastAPI:
     """Make the app of the page, behind its gate. Its folder of uploads is GRADIO_TEMP_DIR of the environment."""
-    from fastapi import FastAPI
-
-    from common.web.page import mount_page
-    from studio.page import layout
-    from studio.page.downloads import add_route
-    from studio.page.uploads import WholeUploads
-
     app, ending = FastAPI(openapi_url=None), asyncio.Event()
     app.add_middleware(WholeUploads)
     app.add_middleware(Gate, access=access)
-    add_route(app, context)
-    mount_page(app, layout.make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)
+    add_downloads(app, context)
+    mount_page(app, make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)
     app.state.end_pages.append(ending.set)  # of keep_stream
     return app
+
+
+def add_downloads(app: FastAPI, context: Context) -> None:
+    """Add the route /download/PROJECT/FILE. Both names are looked up, and neither is used as a path."""
+
+    @app.get("/download/{name}/{file}", include_in_schema=False)
+    def download(name: str, file: str) -> FileResponse:
+        known = name in list_projects(context.projects)
+        found = find_download(Project(name=name, projects=context.projects), file) if known else None
+        if found is None:
+            raise HTTPException(404, "no such file")
+        headers = {"Cache-Control": "no-store"}
+        return FileResponse(found.path, media_type="application/zip", filename=found.name, headers=headers)
+
+
+def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
+    """Make the page of a folder of projects. `ending` is set when the server stops."""
+    with gr.Blocks(title="Voice studio", delete_cache=HOLD_TIME, **OPTIONS) as page:
+        gr.Markdown(HEADING)
+        names = list_projects(context.projects)
+        project = gr.Dropdown(names, value=names[0] if names else None, label="Project", elem_id="project")
+        for title, add_tab in TABS:
+            with gr.Tab(title):
+                add_tab(context, project)
+        # Not the dropdown itself: Gradio refuses values that were no choice when the server started.
+        named = gr.Textbox(visible=False)
+        page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **IN_TURN, **HIDDEN)
+        project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
+        page.load(functools.partial(keep_stream, ending), **HIDDEN)
+    return page
+
+
+def find_chosen(context: Context, name: str | None) -> gr.Dropdown:
+    """Return the projects to choose from, with this one chosen, or else the first."""
+    names = list_projects(context.projects)
+    return gr.Dropdown(names, value=name if name in names else next(iter(names), None))
+
+
+async def keep_stream(ending: asyncio.Event) -> AsyncIterator[None]:
+    """Stay unfinished until the server stops, since the stream of answers closes with a page's last event.
+
+    An event that arrives just then would lose its answer (Gradio 6.31), which timers on a busy machine make happen.
+    """
+    while not ending.is_set():
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(ending.wait(), HOLD_STREAM)
+        yield None

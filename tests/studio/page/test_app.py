@@ -9,8 +9,8 @@ from studio.jobs.jobs import Jobs
 
 pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
 
+from studio.page.app import make_page
 from studio.page.context import Context
-from studio.page.layout import make_page
 
 
 def test_events_that_choose_a_project_take_turns(tmp_path: Path) -> None:
