@@ -18,7 +18,7 @@ REFUSALS = {
 }
 
 MAX_REPORTED = 100  # the wrong kind of file has thousands of bad rows
-LONG_TEXT = 150  # characters of a phrase shown in a message
+LONG_TEXT, LONG_LIST = 150, 20  # characters of a phrase and items of a list that a message shows
 
 
 def printable(text: str) -> str:
@@ -31,6 +31,12 @@ def printable(text: str) -> str:
 def shorten(text: str, longest: int = LONG_TEXT) -> str:
     """Shorten a long text for a message."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def shorten_list(items: list[str]) -> list[str]:
+    """Return the first items, and the number of the others."""
+    rest = len(items) - LONG_LIST
+    return items[:LONG_LIST] + ([f"… and {rest} more"] if rest > 0 else [])
 
 
 class UsageError(ValueError):

@@ -11,13 +11,12 @@ import argparse
 import re
 from pathlib import Path
 
-from common.data.filelist import misplaced_columns
-from common.errors import DataError, exit_on_user_error
-from common.files import atomic_write, decode_lines, read_lines
+from common.data.filelist import misplaced_columns, write_filelist
+from common.errors import DataError, exit_on_user_error, shorten_list
+from common.files import read_lines
 from common.parser import Parser
 
 CLIPS = 13100  # of LJSpeech-1.1
-SHOWN = 20  # most rows or clips of one kind in a message
 CLIP_ID = re.compile(r"LJ\d{3}-\d{4}")
 KINDS = {"audio": "LJSpeech-1.1/wavs/{}.wav", "mel": "LJSpeech-1.1/mels/{}.pt"}  # from the dataset's folder
 
@@ -92,31 +91,6 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
     held_out = {*split["val"], *split["test"]}
     lists = {"train": [clip for clip in sorted(transcripts) if clip not in held_out]}
     return lists | {name: [clip for clip in clips if clip in transcripts] for name, clips in split.items()}
-
-
-def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:
-    """Write a list, completely or not at all, unless it exists. Returns the outcome; `wanted` names the content for it."""
-    if path.exists():
-        if has_lines(path, content):
-            return "unchanged"
-        return f"differs from {wanted} and is kept; delete it to have it rewritten"
-    try:
-        with atomic_write(path) as file:
-            file.write(content.encode("utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
-    return "written"
-
-
-def has_lines(path: Path, content: str) -> bool:
-    """Return True if a file has these lines, with any line ends. Raises DataError if it cannot be read."""
-    return decode_lines(path).texts == content.removesuffix("\n").split("\n")
-
-
-def shorten_list(items: list[str]) -> list[str]:
-    """Return the first items, and the number of the others."""
-    rest = len(items) - SHOWN
-    return items[:SHOWN] + ([f"… and {rest} more"] if rest > 0 else [])
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

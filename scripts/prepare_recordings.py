@@ -32,7 +32,7 @@ from common.arguments import (
     words_of,
 )
 from common.audio.stft import AudioConfig
-from common.data.filelist import Utterance
+from common.data.filelist import Utterance, has_lines, write_filelist
 from common.data.mels import mel_path_of, unusable_rows
 from common.data.recordings import (
     Clip,
@@ -48,13 +48,12 @@ from common.data.recordings import (
     read_layout,
     read_list,
 )
-from common.errors import DataError, UsageError, exit_on_user_error, join_problems
+from common.errors import DataError, UsageError, exit_on_user_error, join_problems, shorten_list
 from common.files import locate_problems
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.spec import Options
 from models import REGISTRY
-from scripts.prepare_dataset import has_lines, shorten_list, write_filelist
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists

@@ -20,8 +20,7 @@ from common.options import from_options
 from exports.targets import TARGETS, Source, check_packages, export
 from models import RECIPE
 from studio.arguments import project_parser
-from studio.project import Project
-from studio.share import pack, packed_voice
+from studio.project import Project, pack
 from synthesizer import Synthesizer, choose_checkpoints
 
 
@@ -92,7 +91,7 @@ def list_downloads(project: Project) -> list[Download]:
     exports = exports_folder(project)
     packed = [] if exports.is_symlink() else sorted(exports.glob(packed_export(project, "*").name))
     found = []
-    for path in (packed_voice(project), *packed):
+    for path in (project.packed_voice, *packed):
         if path.is_file() and not path.is_symlink():
             found.append(Download(path.name, path, path.stat().st_size))
     return found

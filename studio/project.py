@@ -5,17 +5,20 @@ from __future__ import annotations
 import fcntl
 import re
 import shlex
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from common.errors import DataError, UsageError
-from common.files import make_folder, remove_leftovers
+from common.files import atomic_write, make_folder, remove_leftovers
 from common.options import option
 
 ROOT = Path(__file__).resolve().parents[1]  # of the code
 PROJECTS = Path("output/studio")  # default of --projects
+# Of every file in a zip, so that equal folders make equal ones: the earliest date that a zip can have, and the permissions.
+EARLIEST, MODE = (1980, 1, 1, 0, 0, 0), 0o644 << 16
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a folder, and a part of file names
 
 
@@ -104,6 +107,11 @@ class Project:
         """The finished voice: checkpoints, config, card, samples."""
         return self.root / "voice"
 
+    @property
+    def packed_voice(self) -> Path:
+        """The voice in one file, as `studio.share` packs it."""
+        return self.root / f"{self.name}.zip"
+
     def require(self, path: Path, command: str) -> Path:
         """Return a path of the project. Raises DataError, naming the command that writes it, if nothing is there."""
         if not path.exists():
@@ -169,3 +177,16 @@ def check_inside(project: Project, path: Path) -> Path:
     if "\0" in str(path) or not path.resolve().is_relative_to(project.root.resolve()):
         raise DataError(f"{path.name}: leads out of the project {project.name}")
     return path
+
+
+def pack(folder: Path, path: Path, name: str) -> None:
+    """Zip the files of a folder, without hidden ones, under NAME/. Raises DataError if the file cannot be written."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    try:
+        with atomic_write(path) as target, zipfile.ZipFile(target, "w") as archive:
+            for file in files:
+                entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}", EARLIEST)
+                entry.external_attr, entry.compress_type = MODE, zipfile.ZIP_DEFLATED
+                archive.writestr(entry, file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None

@@ -6,20 +6,16 @@ Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samp
 from __future__ import annotations
 
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import DataError, exit_on_user_error
-from common.files import atomic_write, display_path
+from common.errors import exit_on_user_error
+from common.files import display_path
 from common.inference.voice_folder import read_voice_folder
 from common.options import add_fields, from_options, option
 from models import REGISTRY
 from studio.arguments import project_parser
-from studio.project import Project
-
-EARLIEST = (1980, 1, 1, 0, 0, 0)  # date of every file, so that equal voices make equal zip files
-MODE = 0o644 << 16
+from studio.project import Project, pack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,27 +32,9 @@ def main(argv: list[str] | None = None) -> None:
     project = options.project
     project.require(project.voice, "studio.train")
     read_voice_folder(project.voice, REGISTRY.values())
-    path = options.output or packed_voice(project)
+    path = options.output or project.packed_voice
     pack(project.voice, path, project.name)
     print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and pass the folder to --voice")
-
-
-def packed_voice(project: Project) -> Path:
-    """Return the path of the packed voice."""
-    return project.root / f"{project.name}.zip"
-
-
-def pack(folder: Path, path: Path, name: str) -> None:
-    """Zip the files of a folder, without hidden ones, under NAME/. Raises DataError if the file cannot be written."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    try:
-        with atomic_write(path) as target, zipfile.ZipFile(target, "w") as archive:
-            for file in files:
-                entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}", EARLIEST)
-                entry.external_attr, entry.compress_type = MODE, zipfile.ZIP_DEFLATED
-                archive.writestr(entry, file.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def parse_args(argv: list[str]) -> ShareOptions:

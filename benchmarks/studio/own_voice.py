@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.machine import command_of, stamp
-from benchmarks.studio.prepare import Joining, join_prompts
+from benchmarks.studio.asterisk import Joining, join_prompts
 from common.arguments import LineHelpFormatter, positive, seed
 from common.checkpoint.files import find_all
 from common.data.filelist import read_filelist, read_phrases

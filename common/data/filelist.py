@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import DataError, join_problems, shorten
-from common.files import decode_lines, locate_problems
+from common.files import atomic_write, decode_lines, locate_problems
 
 Item = TypeVar("Item")
 SHOWN = 40  # characters of a column in a message
@@ -126,6 +127,25 @@ def check_files(
     where = f"under {folder}" if os.path.isdir(dataset_path) else f"since there is no folder {folder}"
     advice = f"paths are relative to --dataset-path, now {folder}{_missing_files_hint(missing[0][1])}"
     raise DataError(f"{report}\n{len(missing)} of {len(utterances)} files are missing {where}: {advice}")
+
+
+def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:
+    """Write a list, completely or not at all, unless it exists. Returns the outcome; `wanted` names the content for it."""
+    if path.exists():
+        if has_lines(path, content):
+            return "unchanged"
+        return f"differs from {wanted} and is kept; delete it to have it rewritten"
+    try:
+        with atomic_write(path) as file:
+            file.write(content.encode("utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+    return "written"
+
+
+def has_lines(path: Path, content: str) -> bool:
+    """Return True if a file has these lines, with any line ends. Raises DataError if it cannot be read."""
+    return decode_lines(path).texts == content.removesuffix("\n").split("\n")
 
 
 def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], expected: str) -> list[Item]:
