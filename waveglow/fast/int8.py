@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from common import precision
 from common.fast import Request
 from common.kernels.int8 import LARGEST, Convolution, Levels, Product, can_multiply, even_parts, quantise, write_levels
-from waveglow.fast import weights
-from waveglow.fast.gated_layers import Inputs, Layer
+from waveglow.fast.gated_layers import Inputs, Layer, dilations_of, layer_inputs, merge_weights, split_outputs
 from waveglow.fast.prepared import UpsampleProduct, constant, infer_only
 from waveglow.model import WN, WaveGlow
 
@@ -127,10 +126,10 @@ class Int8WN(nn.Module):
     @torch.no_grad()
     def __init__(self, wn: WN, dtype: torch.dtype) -> None:
         super().__init__()
-        start, layers = weights.merge(wn)
+        start, layers = merge_weights(wn)
         self.start, self.n_skip = constant(start, dtype), len(layers[-1].res_skip)
         kinds = [Int8FirstLayer] + [Int8Layer] * (len(layers) - 1)
-        steps = zip(kinds, layers, weights.dilations(wn), strict=True)
+        steps = zip(kinds, layers, dilations_of(wn), strict=True)
         self.layers = [kind(layer, dilation, self.n_skip) for kind, layer, dilation in steps]
 
     def forward(self, x_a: Tensor, condition: Int8Condition) -> tuple[Tensor, Tensor]:
@@ -138,9 +137,9 @@ class Int8WN(nn.Module):
 
         A layer's input is rounded by 1/254 of its largest number in the item: other items of the batch do not change it.
         """
-        inputs = weights.layer_inputs(self.start, x_a.to(self.start.dtype), condition.levels.transpose(1, 2))
+        inputs = layer_inputs(self.start, x_a.to(self.start.dtype), condition.levels.transpose(1, 2))
         skips = self._run_layers(inputs, condition.steps)
-        return weights.split_outputs(skips, x_a.dtype)
+        return split_outputs(skips, x_a.dtype)
 
     def _run_layers(self, inputs: Inputs, steps: Sequence[float]) -> Tensor:
         """Inputs whose condition (B, G, N) is in levels of these steps -> the sum of all skip outputs (B, G, S), in float32."""

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from common import precision
 from common.fast import Request, shallow_copy
 from common.layers import at_least_float32
-from waveglow.fast import weights
-from waveglow.fast.gated_layers import gated_layers, group
+from waveglow.fast.gated_layers import dilations_of, gated_layers, group, layer_inputs, merge_weights, split_outputs
 from waveglow.fast.training import MatrixProduct
 from waveglow.model import WN, Invertible1x1Conv, Upsample, WaveGlow
 
@@ -87,15 +86,15 @@ class PreparedWN(nn.Module):
     @torch.no_grad()
     def __init__(self, wn: WN, dtype: torch.dtype) -> None:
         super().__init__()
-        start, layers = weights.merge(wn)
-        self.dilations = weights.dilations(wn)
+        start, layers = merge_weights(wn)
+        self.dilations = dilations_of(wn)
         self.start = constant(start, dtype)
         self.layers = nn.ParameterList(constant(weight, dtype) for layer in layers for weight in layer)
 
     def forward(self, x_a: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """One half of the channels (B, C/2, G) and the condition (B, N, G) -> shift b and log s, (B, C/2, G) each."""
-        inputs = weights.layer_inputs(self.start, x_a.to(self.start.dtype), condition)
-        return weights.split_outputs(gated_layers(inputs, self.dilations, group(list(self.layers))), x_a.dtype)
+        inputs = layer_inputs(self.start, x_a.to(self.start.dtype), condition)
+        return split_outputs(gated_layers(inputs, self.dilations, group(list(self.layers))), x_a.dtype)
 
 
 class StoredInverse(MatrixProduct):

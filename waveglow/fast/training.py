@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from common.fast import Request, shallow_copy
 from common.kernels.private_ops import Processor
-from waveglow.fast import weights
-from waveglow.fast.gated_layers import gated_layers
+from waveglow.fast.gated_layers import dilations_of, gated_layers, layer_inputs, merge_weights, split_outputs
 from waveglow.model import WN, Invertible1x1Conv, Upsample, WaveGlow
 
 ZEN_5 = ("AuthenticAMD", 26)
@@ -53,9 +52,9 @@ class TrainingWN(WN):
 
     def forward(self, x_a: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """One half of the channels (B, C/2, G) and the condition (B, N, G) -> shift b and log s, (B, C/2, G) each."""
-        start, layers = weights.merge(self)
-        inputs = weights.layer_inputs(start, x_a.to(start.dtype), condition)
-        return weights.split_outputs(gated_layers(inputs, weights.dilations(self), layers), x_a.dtype)
+        start, layers = merge_weights(self)
+        inputs = layer_inputs(start, x_a.to(start.dtype), condition)
+        return split_outputs(gated_layers(inputs, dilations_of(self), layers), x_a.dtype)
 
 
 class RecomputedWN(TrainingWN):
