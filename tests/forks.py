@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import runpy
@@ -155,5 +156,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     connection = socket.socket(fileno=int(sys.argv[1]))
     warm_up()
+    gc.freeze()  # a command's collections, and those at its end, would go through all that is imported
     if command := serve(connection):
         run_command(command)
