@@ -11,15 +11,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 
+import psutil
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
 from common.precision import gpu_count
+from common.run.interrupt import StopRequest
 
 TIME_TO_SAVE = 90  # seconds for processes to finish their step and save after a stop signal
+TIME_TO_END = 30.0  # the same for processes that torchrun has left
 
 
 def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
@@ -44,15 +49,32 @@ def describe_end(exit_code: int) -> str:
     return f"was ended by signal {-exit_code} ({name}){reason}"
 
 
+def end(processes: Sequence[psutil.Process], seconds: float = TIME_TO_END) -> None:
+    """Send SIGTERM to leaders of process groups, and kill the groups of those that have not ended after `seconds`."""
+    for number in StopRequest.SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    for process in psutil.wait_procs(processes, seconds)[1]:
+        print(f"error: process {process.pid} did not end within {seconds:g} seconds: killed", file=sys.stderr)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code."""
     arguments = torchrun_arguments(argv, gpu_count())
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TIME_TO_SAVE))
-    # A separate store for each restart: in a shared one, processes would find the addresses of nodes that have left.
-    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    processes = parse_args(arguments).nproc_per_node
-    if processes.isdecimal():  # otherwise torchrun gives each process one thread, with a long warning
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, int(processes)))))
+    parsed = parse_args(arguments)
+    if not parsed.standalone:
+        # A separate store for each restart: in a shared one, processes would find the addresses of nodes that have left. One
+        # node has the launcher's: of a separate store the port is chosen, and may be taken, long before the store begins.
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    if parsed.nproc_per_node.isdecimal():  # otherwise torchrun gives each process one thread, with a long warning
+        threads = max(1, (os.cpu_count() or 1) // max(1, int(parsed.nproc_per_node)))
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    others = psutil.Process().children()
     try:
         torchrun(arguments)
     except ChildFailedError as error:
@@ -61,6 +83,10 @@ def main(argv: list[str]) -> int:
         return failure.exitcode if failure.exitcode > 0 else 1
     except SignalException as error:
         return 0 if error.sigval == signal.SIGTERM else 128 + int(error.sigval)  # as train.py by itself
+    finally:
+        # torchrun leaves processes after a third signal, and after one while it starts them.
+        if left := [process for process in psutil.Process().children() if process not in others]:
+            end(left)
     return 0
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import soundfile
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 from torch.distributed.run import parse_args
 
+import multiproc
 from common.checkpoint.files import load_checkpoint
+from common.run.interrupt import StopRequest
 from multiproc import torchrun_arguments
-from tests.recipe import LAUNCHER, call, flags, read_steps, skip_without_evaluators, start_ranks
+from tests.recipe import LAUNCHER, call, children, flags, read_steps, skip_without_evaluators, start, start_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -79,14 +87,65 @@ def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
     [
         ("sys.exit(2)", 2, "ended with exit code 2, for the reason above"),
         ("os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else time.sleep(60)", 1, "error: process 1 was ended"),
-        ("print(sys.argv)", 0, ""),
+        # The launcher keeps the store, so that nobody else can take its port.
+        (
+            "socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))); print(sys.argv)",
+            0,
+            "",
+        ),
     ],
 )
 def test_the_launcher_ends_with_the_code_of_the_first_process_to_fail(
     tmp_path: Path, statement: str, code: int, message: str
 ) -> None:
     script = tmp_path / "script.py"
-    script.write_text(f"import os, sys, time\n{statement}\n")
+    script.write_text(f"import os, socket, sys, time\n{statement}\n")
     done = call(*LAUNCHER, script, "--flag")
     assert done.code == code and message in done.err and "Traceback" not in done.err, done
     assert done.out.count("'--flag'") == (0 if code else 2)
+
+
+@pytest.fixture
+def own_signals():
+    """Handlers of signals as before, after a launcher in this process."""
+    before = {number: signal.getsignal(number) for number in (*StopRequest.SIGNALS, signal.SIGQUIT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch, own_signals) -> None:
+    script, popen, started = tmp_path / "script.py", SubprocessHandler._popen, []
+    script.write_text("import time\ntime.sleep(60)\n")
+
+    def interrupted(handler: SubprocessHandler, *args: object) -> None:
+        started.append(popen(handler, *args))
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(SubprocessHandler, "_popen", interrupted)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    assert multiproc.main(["--nproc", "2", str(script)]) == 128 + signal.SIGINT
+    assert [psutil.pid_exists(process.pid) for process in started] == [False]
+
+
+def test_a_process_that_does_not_end_is_killed(capsys, own_signals) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout and process.stdout.readline()
+    multiproc.end([psutil.Process(process.pid)], 0.1)
+    assert process.wait(5) == -signal.SIGKILL
+    assert capsys.readouterr().err == f"error: process {process.pid} did not end within 0.1 seconds: killed\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what prctl does")
+def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    session = "import pathlib, time\nfrom common.run import distributed\nwith distributed.session(cpu=True):\n"
+    script.write_text(f"{session}    pathlib.Path({str(tmp_path / 'here')!r}).touch()\n    time.sleep(60)\n")
+    launcher = start(*LAUNCHER[:-1], 1, script, environment=os.environ | {"PYTHONPATH": "."})
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "here").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (rank,) = (psutil.Process(child) for child in children(launcher.pid))
+    launcher.kill()
+    assert psutil.wait_procs([rank], 5)[1] == []

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.errors import DataError, UsageError
 from common.precision import distributed_backend, pick_device
+from common.run.child import end_with
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
@@ -53,8 +54,11 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     """Join the process group of torchrun or multiproc.py, if any, and destroy it at the end (on GPUs, only without an error).
 
     With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
-    the end. Raises DataError that names the processes that ended or do not answer, in place of Gloo's traceback.
+    the end. Raises DataError that names the processes that ended or do not answer, in place of Gloo's traceback. A process that
+    torchrun has started gets SIGTERM when torchrun ends, even by SIGKILL.
     """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with(os.getppid())
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
     is_launched = "RANK" in os.environ

@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from common.run.child import end_with
 from studio.jobs.run_files import wait_for_run, write_exit
-from studio.train.child import end_with
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TICK = 0.1  # seconds between polls of the command

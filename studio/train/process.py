@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO
 
 from common.errors import DataError, UsageError
+from common.run.child import end_with
 from common.run.interrupt import StopRequest
 from common.run.run_folder import occupy
 from studio.plan.machine import environment, train_command
-from studio.train.child import end_with
 
 RECORD = "DLL "  # start of the lines that train.py prints for programs
 DRAIN = 5.0  # seconds to print what it said last
