@@ -75,7 +75,7 @@ def can_fork(argv: tuple[str, ...], environment: Mapping[str, str]) -> bool:
     """Return True for a command that the server has imported, in an environment that does not change its imports."""
     known = argv[0] == sys.executable and (argv[1] in SCRIPTS or (argv[1] == "-m" and argv[2] in MODULES))
     changed = {key for key, value in environment.items() if os.environ.get(key) != value}
-    ours = {"OMP_NUM_THREADS", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    ours = {"OMP_NUM_THREADS", "PYTHONFAULTHANDLER", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     return known and changed <= ours and environment.get("OMP_NUM_THREADS", "1") == "1"
 
 

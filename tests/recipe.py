@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from common.training.state import TrainState
 
 Process = subprocess.Popen[str] | Fork
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 EVALUATORS = ("moonshine_onnx", "distillmos", "speechmos", "pesq", "pystoi", "pyworld", "jiwer")
 SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # numbers of corpus clips of one and a half seconds each

@@ -7,6 +7,7 @@ import pty
 import re
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -40,12 +41,16 @@ def command(folder: Path, *words: object) -> list[object]:
 )
 def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, code: int, said: str) -> None:
     """Terminals and schedulers signal every process of a run, the loader's too."""
-    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", 10**5, "--num-workers", int(launcher is not LAUNCHER)]
+    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", 10**5, "--num-workers", 1]
     process = start(*launcher, "train.py", *words)
     try:
         wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.send_signal(signal.SIGABRT)  # which prints the stacks of its threads
+        pytest.fail(process.communicate(timeout=60)[1])
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
