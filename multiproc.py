@@ -8,11 +8,15 @@ the last checkpoint; on several nodes this takes a name for the launch (--rdzv-i
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
+from threading import Thread
 
 import psutil
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -25,6 +29,7 @@ from common.run.interrupt import StopRequest
 
 TIME_TO_SAVE = 90  # seconds for processes to finish their step and save after a stop signal
 TIME_TO_END = 30.0  # the same for processes that torchrun has left
+TIME_TO_LOG = 1.0  # seconds for torchrun's last messages
 
 
 def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
@@ -47,6 +52,22 @@ def describe_end(exit_code: int) -> str:
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else "of the system"
     reason = ": killed by a user, or by the system for lack of memory" if -exit_code == signal.SIGKILL else ""
     return f"was ended by signal {-exit_code} ({name}){reason}"
+
+
+@contextmanager
+def log_aside(logger: logging.Logger) -> Iterator[None]:
+    """Have a thread write a logger's messages. torchrun's come before it signals or kills, and perhaps nobody reads them."""
+    handlers, lines = logger.handlers, SimpleQueue[logging.LogRecord]()
+    listener = QueueListener(lines, *handlers)
+    listener.start()
+    logger.handlers = [QueueHandler(lines)] if handlers else []
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        last = Thread(target=listener.stop, daemon=True)
+        last.start()
+        last.join(TIME_TO_LOG)
 
 
 def end(processes: Sequence[psutil.Process], seconds: float = TIME_TO_END) -> None:
@@ -76,7 +97,8 @@ def main(argv: list[str]) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     others = psutil.Process().children()
     try:
-        torchrun(arguments)
+        with log_aside(logging.getLogger("torch.distributed")):
+            torchrun(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(f"error: process {rank} {describe_end(failure.exitcode)}", file=sys.stderr)
@@ -93,6 +115,5 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    sys.stderr.flush()
     # After a signal, threads that torchrun leaves behind sometimes abort an interpreter that exits normally.
     os._exit(code)

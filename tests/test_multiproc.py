@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -126,6 +129,31 @@ def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch,
     monkeypatch.setattr(os, "environ", os.environ.copy())
     assert multiproc.main(["--nproc", "2", str(script)]) == 128 + signal.SIGINT
     assert [psutil.pid_exists(process.pid) for process in started] == [False]
+
+
+def test_a_ctrl_c_reaches_the_processes_though_nobody_reads_the_messages(
+    tmp_path: Path, monkeypatch, own_signals
+) -> None:
+    script = tmp_path / "script.py"
+    wait = (
+        "signal.signal(signal.SIGINT, lambda *_: os._exit(3))\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    script.write_text(f"import os, signal, time\n{wait}")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, b" "):
+            pass
+    os.set_blocking(writer, True)
+    reading = threading.Timer(20, lambda: os.read(reader, 10**6))
+    reading.start()
+    logger = logging.getLogger("torch.distributed")
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(os.fdopen(writer, "w"))])
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    assert multiproc.main(["--nproc", "1", str(script)]) == 128 + signal.SIGINT
+    assert reading.is_alive()
+    os.read(reader, 10**6)
+    reading.cancel()
 
 
 def test_a_process_that_does_not_end_is_killed(capsys, own_signals) -> None:

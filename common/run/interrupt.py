@@ -53,7 +53,7 @@ class StopRequest:
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
         again = "; once more to stop without saving" if number == signal.SIGINT else ""
-        with suppress(OSError):  # of a closed terminal
+        with suppress(OSError, RuntimeError):  # of a closed terminal; of one that is written to at this moment
             print(f"stopping after this step{again}", file=sys.stderr, flush=True)
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,24 @@ def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, 
         signal.raise_signal(signal.SIGINT)
         assert stop.is_requested
     assert capsys.readouterr().err.count("stopping") == 1
+
+
+def test_a_signal_while_the_terminal_is_written_to_is_a_request(monkeypatch) -> None:
+    reader, writer = os.pipe()
+
+    def interrupt_and_read() -> None:
+        os.read(reader, 1)  # the pipe is full, and the main thread waits for room
+        signal.pthread_kill(main, signal.SIGINT)
+        while os.read(reader, 2**16):
+            pass
+
+    main, reading = threading.get_ident(), threading.Thread(target=interrupt_and_read)
+    with os.fdopen(writer, "w") as terminal, StopRequest() as stop:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        reading.start()
+        print("x" * 10**6, file=terminal, flush=True)
+        assert stop.is_requested
+    reading.join()
 
 
 def test_a_limit_is_near_where_an_epoch_as_long_as_the_longest_does_not_fit(monkeypatch) -> None:
