@@ -19,20 +19,20 @@ from common.arguments import LineHelpFormatter, given_options, seed
 from common.audio.audio_processing import NORMALIZATIONS
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
-from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
+from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints, vocoder_flags
 from common.inference.config import SynthesisConfig
 from common.inference.outputs import OTHERS_WRITTEN, UNFIT, write_sound
 from common.inference.pictures import write_picture
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest
-from exports.targets import TARGETS, Source, export
+from exports.targets import TARGETS, check_vocoder, export, load_source
+from exports.vocoders import VOCODERS
 from exports.voice import load_voice
-from synthesizer import SILENT, Speech, Synthesizer, choose_checkpoints
+from synthesizer import SILENT, Speech
 from tacotron2.spec import SPEC as ACOUSTIC
-from waveglow.spec import SPEC as VOCODER
 
-SPECS = (ACOUSTIC, VOCODER)
+SPECS = (ACOUSTIC, *(vocoder.spec for vocoder in VOCODERS.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +54,11 @@ def main(argv: list[str] | None = None) -> None:
     parse_args(sys.argv[1:] if argv is None else argv)()
 
 
-def write_export(target: str, checkpoints: Mapping[str, Path], output: Path, config: SynthesisConfig) -> None:
-    """Load plain models and write a target's files; `checkpoints` are by the models' flags."""
-    voice = Synthesizer.from_choice(choose_checkpoints(checkpoints, VOCODER.flag), config=config, device="cpu")
-    assert voice.vocoding is not None
-    print(f"voice: {voice.description}", flush=True)
-    export(target, Source(voice, voice.acoustic.model, voice.vocoding.model), output)
+def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
+    """Load plain models and write a target's files."""
+    source = load_source(args.target, named_checkpoints(args, SPECS), config, args.voice)
+    print(f"voice: {source.voice.description}", flush=True)
+    export(args.target, source, args.output)
 
 
 def run(directory: Path, options: RunOptions, settings: Mapping[str, Any]) -> None:
@@ -102,8 +101,10 @@ def parse_args(argv: list[str]) -> Callable[[], None]:
     parser = _export_parser()
     args = parser.parse_args(argv)
     strength = given_options(parser, argv).get("denoising_strength")
-    config = SynthesisConfig(sigma_infer=args.sigma_infer, denoising_strength=strength, plain=True)
-    return lambda: write_export(args.target, named_checkpoints(args, SPECS), args.output, config)
+    if args.vocoder:
+        check_vocoder(args.target, args.vocoder)
+    values = {"vocoder": args.vocoder, "sigma_infer": args.sigma_infer, "denoising_strength": strength}
+    return partial(write_export, args, SynthesisConfig(**values, plain=True))
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:
@@ -123,7 +124,9 @@ def _export_parser() -> argparse.ArgumentParser:
     add_voice_argument(parser)
     for spec in SPECS:
         default = f"{spec.role} model (default: chosen as by inference.py)"
-        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=default)
+        add(f"--{spec.flag}", dest=spec.flag, type=Path, metavar="CHECKPOINT", help=default)
+    default = "the voice's, or the first that the target can hold"
+    add("--vocoder", choices=vocoder_flags(SPECS), help=f"vocoder to export (default: {default})")
     add("-o", "--output", type=Path, required=True, help="directory of the export; replaces an older export in it")
     add_vocoding_arguments(parser)
     return parser

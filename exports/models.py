@@ -5,7 +5,7 @@ Random numbers are drawn as in the plain models, so a seed gives the same speech
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from common.audio.stft import AudioConfig
 from common.draws import Draws
 from common.inference.vocoders import LoadedModel
 from common.spec import AcousticInference, Denoiser, VocoderInference
+from pulse_noise.model import PulseNoiseConfig
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import DecoderState, Memory, Prenet
 from tacotron2.guard import DecodingGuard, StopRule
@@ -153,6 +154,22 @@ class ExportedWaveGlow:
         return torch.float32
 
 
+class ExportedPulseNoise:
+    """The exported pulse-noise, vocode(mels, noise), which takes one item."""
+
+    def __init__(self, vocode: Call, config: PulseNoiseConfig) -> None:
+        self.vocode, self.config = vocode, config
+
+    @torch.no_grad()
+    def infer(self, mels: Tensor, noise: Tensor) -> Tensor:
+        """PulseNoise.infer."""
+        return torch.cat([self.vocode(mel[None], own[None]) for mel, own in zip(mels, noise, strict=True)])
+
+    def stream(self, mels: Tensor, noise: Tensor) -> Iterator[Tensor]:
+        """PulseNoise.stream, with all audio in one part."""
+        yield self.infer(mels, noise)
+
+
 def denoise(model: ExportedWaveGlow, filter_length: int, audio: Tensor, strength: float) -> Tensor:
     """Denoise audio (B, N); clips shorter than the denoiser's window are padded for it."""
     n_samples = audio.shape[1]
@@ -171,8 +188,8 @@ def exported_acoustic(model: Any, options: dict[str, Any]) -> LoadedModel:
     return LoadedModel(replace(ACOUSTIC, inference=replace(stages, frame_limits=frame_limits)), model, options)
 
 
-def exported_vocoder(model: ExportedWaveGlow, options: dict[str, Any]) -> LoadedModel:
-    """An exported vocoder for a Synthesizer, with the exported denoiser."""
+def exported_waveglow(model: ExportedWaveGlow, options: dict[str, Any]) -> LoadedModel:
+    """An exported WaveGlow for a Synthesizer, with the exported denoiser."""
     stages = VOCODER.inference
     assert isinstance(stages, VocoderInference)
 

@@ -2,8 +2,8 @@
 
 In 8 bits, Tacotron 2's activations are quantised as they are computed, WaveGlow's with ranges from calibration. Weights use 7 of
 the 8 bits: on CPUs with AVX2 but without VNNI, sums of two products saturate otherwise, and the result is off by 15 %. In float16,
-the inputs and outputs of each file stay in float32. The denoiser always does: it is small, and its transform must stay its own
-inverse.
+the inputs and outputs of each file stay in float32. The denoiser and pulse-noise always do: they are small, and their transforms
+must stay their own inverse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch import Tensor
 
-DYNAMIC, EXACT = ("encoder", "decoder_step", "postnet"), ("denoiser",)
+DYNAMIC, EXACT = ("encoder", "decoder_step", "postnet"), ("denoiser", "pulse_noise")
 
 
 class Inputs(CalibrationDataReader):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from common.audio.stft import AudioConfig
+from common.audio.stft import STFT, AudioConfig
 from common.errors import DataError
 from common.fast import shallow_copy
 from common.layers import length_mask
@@ -111,17 +111,16 @@ class Vocode(nn.Module):
         return self.model.infer(mels, sigma, z)  # type: ignore[arg-type]
 
 
-class ConvDenoiser(nn.Module):
-    """waveglow.denoiser.Denoiser with convolutions instead of complex transforms, which few runtimes have.
+class ConvSTFT(nn.Module):
+    """common.audio.stft.STFT with convolutions instead of complex transforms, which few runtimes have.
 
     A frame's spectrum is its product with cosines and sines, the inverse is the transposed product, and both are windowed. The sum
     of the overlapping frames is divided by the sum of the squared windows, as in torch.istft.
     """
 
-    def __init__(self, denoiser: Denoiser) -> None:
+    def __init__(self, stft: STFT) -> None:
         super().__init__()
-        stft = denoiser.stft
-        self.size, self.hop, self.tiny = stft.filter_length, stft.hop_length, torch.finfo(torch.float32).tiny
+        self.size, self.hop = stft.filter_length, stft.hop_length
         bins = self.size // 2 + 1
         pad = (self.size - stft.win_length) // 2
         window = F.pad(stft.window.double().cpu(), (pad, self.size - stft.win_length - pad))
@@ -130,25 +129,39 @@ class ConvDenoiser(nn.Module):
         basis = torch.cat((angles.cos(), -angles.sin())) * window
         weights = torch.full((bins,), 2.0, dtype=torch.float64)  # a bin and its conjugate; the first and last have none
         weights[[0, -1]] = 1
-        inverse = basis * weights.repeat(2)[:, None] / self.size
-        self.analysis = nn.Buffer(basis[:, None].float())
-        self.synthesis = nn.Buffer(inverse[:, None].float())
+        self.basis = nn.Buffer(basis[:, None].float())
+        self.weights = nn.Buffer(weights.repeat(2)[:, None].float() / self.size)
         self.envelope = nn.Buffer(window.square()[None, None].float())
+
+    def forward(self, audio: Tensor) -> Tensor:
+        """Audio (B, N) -> spectrum (B, 2F, T): real parts, then imaginary parts."""
+        half = self.size // 2
+        padded = F.pad(audio[:, None], (half, half), mode="reflect")
+        return F.conv1d(padded, self.basis, stride=self.hop)
+
+    @torch.jit.export
+    def inverse(self, spectrum: Tensor) -> Tensor:
+        """Spectrum (B, 2F, T) -> audio (B, (T - 1) * hop + size / 2). No centre of a frame follows the last half window."""
+        half = self.size // 2
+        total = F.conv_transpose1d(spectrum * self.weights, self.basis, stride=self.hop)
+        windows = F.conv_transpose1d(torch.ones_like(spectrum[:1, :1]), self.envelope, stride=self.hop)
+        return total[:, 0, half:] / windows[:, 0, half:].clamp(min=1e-11)
+
+
+class ConvDenoiser(nn.Module):
+    """waveglow.denoiser.Denoiser on a ConvSTFT."""
+
+    def __init__(self, denoiser: Denoiser) -> None:
+        super().__init__()
+        self.stft, self.tiny = ConvSTFT(denoiser.stft), torch.finfo(torch.float32).tiny
         self.bias = nn.Buffer(denoiser.bias_spectrum.float().cpu().clone())  # without the frames that it is a view of
 
     def forward(self, audio: Tensor, strength: Tensor) -> Tensor:
         """Audio (B, N), N at least filter_length; strength () -> audio (B, N)."""
-        half = self.size // 2
-        padded = F.pad(audio[:, None], (half, half), mode="reflect")
-        real, imaginary = F.conv1d(padded, self.analysis, stride=self.hop).chunk(2, dim=1)
+        real, imaginary = self.stft(audio).chunk(2, dim=1)
         magnitude = (real.square() + imaginary.square()).sqrt()
         gain = (magnitude - strength * self.bias).clamp(min=0) / magnitude.clamp(min=self.tiny)
-        spectrum = torch.cat((gain * real, gain * imaginary), dim=1)
-        total = F.conv_transpose1d(spectrum, self.synthesis, stride=self.hop)
-        windows = F.conv_transpose1d(torch.ones_like(spectrum[:1, :1]), self.envelope, stride=self.hop)
-        inside = total[:, 0, half:] / windows[:, 0, half:].clamp(min=1e-11)
-        # Samples after the last whole hop are in the second half of a frame, but in no frame's centre.
-        return inside[:, : audio.shape[1]]
+        return self.stft.inverse(torch.cat((gain * real, gain * imaginary), dim=1))[:, : audio.shape[1]]
 
 
 def fold(model: WaveGlow) -> WaveGlow:
@@ -197,9 +210,9 @@ Axes = dict[int, Any]
 
 
 def axis_name(axis: Any) -> str:
-    """The name of a dynamic axis; `groups` for multiples of frames."""
+    """The name of a dynamic axis; `groups` for multiples of frames, `samples` for the samples between frames."""
     name = axis if isinstance(axis, str) else axis.__name__
-    return "groups" if "*" in name else name
+    return name if name.isidentifier() else "samples" if "-" in name else "groups"
 
 
 @dataclass(frozen=True)
@@ -258,7 +271,7 @@ def acoustic_parts(model: Tacotron2) -> Iterator[Part]:
 
 
 @torch.no_grad()
-def vocoder_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[Part]:
+def waveglow_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[Part]:
     """The parts of a plain WaveGlow in evaluation mode: the model with folded weights, and the denoiser.
 
     Raises DataError if the hop is not a multiple of the group.

@@ -50,6 +50,19 @@ class KeepMasks(nn.Module):
         return uniform(seeds[None, :, None], DROPOUT, step * 2 * self.dim + units) >= self.p_dropout
 
 
+class WhiteNoise(nn.Module):
+    """Pulse-noise's noise for mels."""
+
+    def __init__(self, hop_length: int) -> None:
+        super().__init__()
+        self.hop_length = hop_length
+
+    def forward(self, mels: Tensor, seeds: Tensor) -> Tensor:
+        """Mels (B, M, T), used for their shape only, and seeds (B,) -> z (B, N), N = (T - 1) * hop_length."""
+        places = torch.arange((mels.shape[2] - 1) * self.hop_length, device=seeds.device)
+        return normal(seeds[:, None], places)
+
+
 class Noise(nn.Module):
     """WaveGlow's noise for mels."""
 

@@ -7,7 +7,7 @@ the graphs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ from common.inference.vocoders import MIN_FRAMES
 from common.layers import length_mask
 from exports.onnx_files import OPSET
 from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, MEMORY, STATE, STATE_AXES, TEXT, Part
-from exports.random_numbers import KeepMasks, Noise
+from exports.random_numbers import KeepMasks
+from exports.vocoders import VocoderExport
 from tacotron2.model import Tacotron2
-from waveglow.config import WaveGlowConfig
 
 # B batch, S symbols, E encoder channels, K decoder steps, r frames a step, M mels, T frames, N samples
 
@@ -77,17 +77,18 @@ class Collect(nn.Module):
 class Fill(nn.Module):
     """Silence past each item's length, and the number of frames that the vocoder takes."""
 
-    def __init__(self, audio: AudioConfig) -> None:
+    def __init__(self, audio: AudioConfig, more_frames: int) -> None:
         super().__init__()
         # The denoiser's window needs room.
         self.least = max(MIN_FRAMES, -(-audio.filter_length // audio.hop_length))
+        self.more_frames = more_frames
 
     def forward(self, refined: Tensor, mel_lengths: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Refined frames (B, M, T), lengths (B,), the postnet's lengths (B,) -> mels (B, M, T + …), the vocoder's lengths."""
         inside = length_mask(mel_lengths, refined.shape[2])[:, None]
         mels = torch.where(inside, refined, torch.full_like(refined, SILENCE))
-        silence = torch.full_like(mels[:, :, :1], SILENCE).expand(-1, -1, self.least)
-        return torch.cat((mels, silence), dim=2), lengths.clamp(min=self.least)
+        silence = torch.full_like(mels[:, :, :1], SILENCE).expand(-1, -1, self.least + self.more_frames)
+        return torch.cat((mels, silence), dim=2), lengths.clamp(min=self.least) + self.more_frames
 
 
 INPUTS = {  # name: element type, axes
@@ -106,19 +107,25 @@ OUTPUTS = {
 }
 
 
+VOCODING = ("sigma", "strength")
 TYPES = {TensorProto.INT64: "int64", TensorProto.FLOAT: "float32"}
 
 
-def describe_single_file() -> tuple[dict[str, Any], dict[str, Any]]:
+def describe_single_file(vocoder: VocoderExport) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs for the manifest."""
     inputs, outputs = (
         {name: {"type": TYPES[kind], "shape": axes} for name, (kind, axes) in values.items()}
-        for values in (INPUTS, OUTPUTS)
+        for values in (inputs_with(vocoder.settings), OUTPUTS)
     )
     return inputs, outputs
 
 
-def glue(model: Tacotron2, vocoder: WaveGlowConfig, audio: AudioConfig) -> Iterator[Part]:
+def inputs_with(settings: Collection[str]) -> dict[str, tuple[Any, list[str]]]:
+    """INPUTS without those of VOCODING that are not among a vocoder's settings."""
+    return {name: value for name, value in INPUTS.items() if name not in VOCODING or name in settings}
+
+
+def glue(model: Tacotron2, vocoder: VocoderExport, vocoder_config: Any, audio: AudioConfig) -> Iterator[Part]:
     """The steps between the parts."""
     config, batch = model.config, EXAMPLE_BATCH
     seeds, steps = torch.arange(batch), torch.tensor([5, 3])
@@ -139,10 +146,9 @@ def glue(model: Tacotron2, vocoder: WaveGlowConfig, audio: AudioConfig) -> Itera
     mels = torch.zeros(batch, config.n_mel_channels, EXAMPLE_FRAMES)
     inputs = {"refined": mels, "mel_lengths": steps, "lengths": steps + 1}
     axes = {"refined": FRAMES, "mel_lengths": BATCH, "lengths": BATCH}
-    yield Part("fill", Fill(audio), inputs, axes, {"mels": FRAMES, "vocoder_lengths": BATCH})
-    noise = Noise(vocoder.n_group, vocoder.hop_length)
-    axes = {"mels": FRAMES, "seeds": BATCH}
-    yield Part("noise", noise, {"mels": mels, "seeds": seeds}, axes, {"z": FRAMES})
+    yield Part("fill", Fill(audio, vocoder.more_frames), inputs, axes, {"mels": FRAMES, "vocoder_lengths": BATCH})
+    noise, axes = vocoder.noise(vocoder_config), {"mels": FRAMES, "seeds": BATCH}
+    yield Part("noise", noise, {"mels": mels, "seeds": seeds}, axes, {"z": BATCH})
 
 
 class Assembly:
@@ -172,7 +178,7 @@ class Assembly:
         """The finished model; a call may omit inputs with a default."""
         inputs, outputs = (
             [helper.make_tensor_value_info(name, *description) for name, description in values.items()]
-            for values in (INPUTS, OUTPUTS)
+            for values in (inputs_with(defaults.keys()), OUTPUTS)
         )
         initial = [numpy_helper.from_array(value, name) for name, value in defaults.items()]
         graph = helper.make_graph(nodes, "tts", inputs, outputs, [*initial, *self.weights])
@@ -209,12 +215,13 @@ def loop(
 def assemble(
     parts: Mapping[str, onnx.ModelProto],
     steps: Mapping[str, onnx.ModelProto],
+    vocoder: VocoderExport,
     hop_length: int,
     defaults: Mapping[str, Any],
 ) -> onnx.ModelProto:
     """Connect the graphs of the parts, plain or quantised, and of the steps between them into one model from ids to audio.
 
-    `defaults` are the values of sigma, strength and max_steps for calls that leave them out.
+    `defaults` are the values of max_steps and the vocoder's settings for calls that leave them out.
     """
     assembly = Assembly({**parts, **steps})
     first = {value.name: value.name for value in steps["start"].graph.output}
@@ -233,7 +240,7 @@ def assemble(
             {"refined": "refined", "mel_lengths": "mel_lengths", "lengths": "refined_lengths"},
             {"mels": "mels", "vocoder_lengths": "vocoder_lengths"},
         ),
-        *_vocoder_loop(assembly, hop_length),
+        *_vocoder_loop(assembly, vocoder.names, hop_length),
     ]
     types = {TensorProto.INT64: np.int64, TensorProto.FLOAT: np.float32}
     values = {name: np.asarray(value, types[INPUTS[name][0]]) for name, value in defaults.items()}
@@ -261,7 +268,7 @@ def _decoder_loop(assembly: Assembly) -> onnx.NodeProto:
     return loop("decoder", "max_steps", carried, body, "step_frames", "all_frames")
 
 
-def _vocoder_loop(assembly: Assembly, hop_length: int) -> list[onnx.NodeProto]:
+def _vocoder_loop(assembly: Assembly, names: Sequence[str], hop_length: int) -> list[onnx.NodeProto]:
     """The audio of the items, one by one, with zeros past their lengths."""
     zero, hop = assembly.constant("zero", np.array([0])), assembly.constant("hop_length", np.array(hop_length))
     axis_1, axis_2 = assembly.constant("axis_1", np.array([1])), assembly.constant("axis_2", np.array([2]))
@@ -274,10 +281,9 @@ def _vocoder_loop(assembly: Assembly, hop_length: int) -> list[onnx.NodeProto]:
         node("Slice", ["item_mels", zero, "item_frames", axis_2], "own_mels"),
         node("Gather", ["all_seeds", "item"], "item_seed"),
         *assembly.call("noise", {"mels": "own_mels", "seeds": "item_seed"}, {"z": "z"}),
-        *assembly.call("waveglow", {"mels": "own_mels", "z": "z", "sigma": "sigma"}, {"audio": "raw_audio"}),
-        *assembly.call("denoiser", {"audio": "raw_audio", "strength": "strength"}, {"denoised": "denoised"}),
+        *_vocoder_calls(assembly, names, "raw_audio"),
         node("Gather", ["audio_lengths", "item"], "item_samples"),
-        node("Slice", ["denoised", zero, "item_samples", axis_1], "own_audio"),
+        node("Slice", ["raw_audio", zero, "item_samples", axis_1], "own_audio"),
         node("Sub", ["longest", "item_samples"], "missing"),
         node("Concat", [before, "missing"], "padding_sizes", axis=0),
         node("Pad", ["own_audio", "padding_sizes"], "padded_audio"),
@@ -289,3 +295,16 @@ def _vocoder_loop(assembly: Assembly, hop_length: int) -> list[onnx.NodeProto]:
         node("Size", ["mel_lengths"], "n_items"),
         loop("items", "n_items", {}, body, "item_audio", "audio"),
     ]
+
+
+def _vocoder_calls(assembly: Assembly, names: Sequence[str], result: str) -> list[onnx.NodeProto]:
+    """The vocoder's parts, each with the audio of the one before it; the last one's is `result`."""
+    nodes: list[onnx.NodeProto] = []
+    for number, name in enumerate(names, 1):
+        graph = assembly.graphs[name].graph
+        sources = {"mels": "own_mels", "audio": f"audio_{number - 1}"}
+        inputs = {value.name: sources.get(value.name, value.name) for value in graph.input}
+        nodes += assembly.call(
+            name, inputs, {graph.output[0].name: result if number == len(names) else f"audio_{number}"}
+        )
+    return nodes

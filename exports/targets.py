@@ -16,17 +16,19 @@ from torch import Tensor, nn
 
 from common import precision
 from common.arguments import actions_of, add_audio_arguments
-from common.errors import DataError
+from common.errors import DataError, UsageError
+from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
+from common.inference.voice_folder import default_vocoder
 from common.spec import config_of
 from exports import parts, torchscript, triton, web
 from exports.aotinductor import compile_package, missing_compiler
 from exports.manifest import ExportWriter, Manifest
 from exports.parts import Axes, Part, program
-from synthesizer import Synthesizer
+from exports.vocoders import VOCODERS, VocoderExport
+from synthesizer import Synthesizer, choose_checkpoints
 from tacotron2.model import Tacotron2
 from waveglow.denoiser import Denoiser
-from waveglow.model import WaveGlow
 
 Say = Callable[[str], None]
 CALIBRATION = (
@@ -37,6 +39,7 @@ CALIBRATION = (
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 WITHOUT_PACKAGES = ("torchscript", "aotinductor", "triton")  # targets that need none of them
+WITH_ONNX = ("onnx", "onnx-int8", "onnx-float16", "triton", "triton-onnx", "web")  # targets that can hold every vocoder
 
 
 class Source(NamedTuple):
@@ -44,22 +47,29 @@ class Source(NamedTuple):
 
     voice: Synthesizer
     acoustic: Tacotron2
-    vocoder: WaveGlow
+    vocoder: Any
 
     def parts(self) -> Iterator[Part]:
         """All parts of both models."""
         yield from parts.acoustic_parts(self.acoustic)
-        yield from parts.vocoder_parts(self.vocoder, self.voice.audio)
+        yield from self.kind.parts(self.vocoder, self.voice.audio)
+
+    @property
+    def kind(self) -> VocoderExport:
+        """What the vocoder brings to an export."""
+        assert self.voice.vocoding is not None
+        return VOCODERS[self.voice.vocoding.spec.name]
 
 
 def export(target: str, source: Source, directory: Path, say: Say = print) -> Manifest:
     """Write an export directory; `say` receives a line about each file.
 
     Raises:
-        UsageError: the directory holds something else, or the target has no front end for the voice.
+        UsageError: the directory holds something else, or the target has no front end or no vocoder for the voice.
         DataError: a package of requirements/exports.txt or of npm is missing, or the directory cannot be written.
     """
     check_packages(target)
+    check_vocoder(target, source.kind.spec.flag)
     if target == "web":
         web.check_page(source.voice.acoustic.options)
     writer = ExportWriter(directory)
@@ -86,6 +96,56 @@ def missing_parts(target: str) -> str:
     if target not in WITHOUT_PACKAGES and (missing := [name for name in EXTRA_PACKAGES if not _version(name)]):
         return f"{', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them"
     return {"aotinductor": missing_compiler, "web": web.missing_runtime}.get(target, str)()
+
+
+def vocoders_for(target: str) -> list[str]:
+    """The flags of the vocoders that a target can hold."""
+    return [kind.spec.flag for kind in VOCODERS.values() if target in WITH_ONNX or not kind.onnx_only]
+
+
+def check_vocoder(target: str, flag: str) -> None:
+    """Raise UsageError if a target cannot hold a vocoder."""
+    if flag not in (flags := vocoders_for(target)):
+        raise UsageError(f"{target}: cannot hold {flag}, expected --vocoder {' or '.join(flags)}")
+
+
+def load_source(
+    target: str, checkpoints: Mapping[str, Path], config: SynthesisConfig, folder: Path | None = None
+) -> Source:
+    """Load the plain models of a voice on the CPU.
+
+    Args:
+        target: where no vocoder is named, decides between those of the voice: its default if the target can hold it.
+        checkpoints: by the models' flags.
+        config: may name the vocoder.
+        folder: the voice's, whose config.json has its default vocoder.
+
+    Raises:
+        DataError: the voice has no vocoder for the target.
+    """
+    if config.vocoder:
+        flags = [config.vocoder]
+    else:
+        usual = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()]) if folder else _usual(checkpoints)
+        flags = sorted(vocoders_for(target), key=lambda flag: flag != usual)
+        flags = [flag for flag in flags if flag in checkpoints] or flags
+    errors: list[DataError] = []
+    for flag in flags:
+        try:
+            choice = choose_checkpoints(checkpoints, flag)
+        except DataError as error:
+            errors.append(error)
+            continue
+        voice = Synthesizer.from_choice(choice, config=config, device="cpu")
+        assert voice.vocoding is not None
+        return Source(voice, voice.acoustic.model, voice.vocoding.model)
+    raise errors[0]
+
+
+def _usual(checkpoints: Mapping[str, Path]) -> str | None:
+    """The flag of the vocoder that inference.py would take; None for Griffin-Lim."""
+    vocoder = choose_checkpoints(checkpoints).vocoder
+    return vocoder.spec.flag if vocoder else None
 
 
 def settings_of(source: Source) -> dict[str, Any]:
@@ -171,7 +231,7 @@ def _write_onnx(source: Source, add: Add, say: Say, convert: Convert | None = No
         models = convert(models)
     for part in source.parts():
         add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
-    add("tts.onnx", single_file(source, models).SerializeToString(), *describe_single_file())
+    add("tts.onnx", single_file(source, models).SerializeToString(), *describe_single_file(source.kind))
 
 
 def single_file(source: Source, models: Mapping[str, Any]) -> Any:
@@ -179,18 +239,30 @@ def single_file(source: Source, models: Mapping[str, Any]) -> Any:
     from exports.single_file import assemble
 
     voice = source.voice
-    defaults = {"sigma": voice.config.sigma_infer, "strength": voice.denoising_strength}
+    values = {"sigma": voice.config.sigma_infer, "strength": voice.denoising_strength}
+    defaults = {name: values[name] for name in source.kind.settings}
     defaults |= {"max_steps": source.acoustic.config.max_decoder_steps}
-    return assemble(models, onnx_steps(source), voice.audio.hop_length, defaults)
+    return assemble(models, onnx_steps(source), source.kind, voice.audio.hop_length, defaults)
+
+
+def onnx_models(source: Source) -> Mapping[str, Any]:
+    """The parts in ONNX."""
+    return {**_acoustic_models(source.acoustic), **_vocoder_models(source)}
 
 
 # Several targets of a voice share the conversions, which take up to a minute.
 @functools.lru_cache(maxsize=1)
-def onnx_models(source: Source) -> Mapping[str, Any]:
-    """The parts in ONNX."""
+def _acoustic_models(acoustic: Tacotron2) -> Mapping[str, Any]:
     from exports.onnx_files import to_onnx
 
-    return {part.name: to_onnx(part) for part in source.parts()}
+    return {part.name: to_onnx(part) for part in parts.acoustic_parts(acoustic)}
+
+
+@functools.lru_cache(maxsize=1)
+def _vocoder_models(source: Source) -> Mapping[str, Any]:
+    from exports.onnx_files import to_onnx
+
+    return {part.name: to_onnx(part) for part in source.kind.parts(source.vocoder, source.voice.audio)}
 
 
 @functools.lru_cache(maxsize=1)
@@ -199,7 +271,8 @@ def onnx_steps(source: Source) -> Mapping[str, Any]:
     from exports.onnx_files import to_onnx
     from exports.single_file import glue
 
-    return {part.name: to_onnx(part) for part in glue(source.acoustic, source.vocoder.config, source.voice.audio)}
+    steps = glue(source.acoustic, source.kind, source.vocoder.config, source.voice.audio)
+    return {part.name: to_onnx(part) for part in steps}
 
 
 def _write_int8(source: Source, add: Add, say: Say) -> None:
@@ -218,14 +291,14 @@ def _write_half(source: Source, add: Add, say: Say) -> None:
 
 @torch.inference_mode()
 def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
-    """WaveGlow's inputs for the phrases of CALIBRATION, with the voice's own mels, so that activations have typical ranges."""
-    voice, config = source.voice, source.vocoder.config
+    """The vocoder's inputs for the phrases of CALIBRATION, with the voice's own mels, so that activations have typical ranges."""
+    voice, noise = source.voice, source.kind.noise(source.vocoder.config)
     inputs = []
     with precision.separate_rng(voice.device, 0):
-        for phrase in CALIBRATION:
+        for number, phrase in enumerate(CALIBRATION):
             batch, _ = mels_from_texts([phrase], voice.acoustic, voice.device, half=False)
             mels = batch.mels[:, :, :CALIBRATION_FRAMES]
-            z = torch.randn(1, config.n_group, mels.shape[2] * config.hop_length // config.n_group)
+            z = noise(mels, torch.tensor([number]))
             inputs.append({"mels": mels, "z": z, "sigma": torch.tensor(voice.config.sigma_infer)})
     return inputs
 
@@ -257,7 +330,7 @@ def _write_web(source: Source, add: Add, say: Say) -> None:
     from exports.single_file import describe_single_file
 
     model = web.without_defaults(single_file(source, onnx_models(source)))
-    inputs, outputs = describe_single_file()
+    inputs, outputs = describe_single_file(source.kind)
     add("tts.onnx", model.SerializeToString(), {k: v for k, v in inputs.items() if k not in web.FIXED}, outputs)
     for name, contents in web.page_files(source.voice.acoustic.options):
         add(name, contents, {}, {})

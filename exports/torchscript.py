@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
-from exports.models import Call, ExportedWaveGlow, ScriptedTacotron2, exported_acoustic, exported_vocoder
+from exports.models import Call, ExportedWaveGlow, ScriptedTacotron2, exported_acoustic, exported_waveglow
 from exports.parts import ConvDenoiser
 from synthesizer import Synthesizer
 from tacotron2.guard import DecodingGuard
@@ -117,7 +117,7 @@ def _script_vocoder(voice: Synthesizer) -> LoadedModel:
     model, audio = voice.vocoding.model, voice.audio
     denoiser = ConvDenoiser(Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length))
     scripted = ExportedWaveGlow(vocode(script(model)), script(denoiser.to(voice.device)), model.config)
-    return exported_vocoder(scripted, voice.vocoding.options)
+    return exported_waveglow(scripted, voice.vocoding.options)
 
 
 def vocode(module: Any) -> Call:

@@ -17,7 +17,7 @@ from common.spec import config_of
 from synthesizer import Synthesizer
 
 TTS, STREAM, ONNX = "tts", "tts_stream", "tts_onnx"  # names of models
-CHECKPOINTS = ("tacotron2.pt", "waveglow.pt")  # in a version folder of TTS
+CHECKPOINTS = ("tacotron2.pt", "vocoder.pt")  # in a version folder of TTS
 MOST_ROWS = 16  # per batch that the server forms
 QUEUE_DELAY = 10_000  # microseconds that a request waits for others
 WARM_UP = "Good morning."
@@ -55,7 +55,8 @@ def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
     assert voice.vocoding is not None
     for name, loaded in zip(CHECKPOINTS, (voice.acoustic, voice.vocoding), strict=True):
         yield f"{TTS}/1/{name}", _checkpoint(loaded)
-    strings = {"sigma_infer": voice.config.sigma_infer, "denoising_strength": voice.denoising_strength}
+    strings = {"vocoder": voice.vocoding.spec.flag}
+    strings |= {"sigma_infer": str(voice.config.sigma_infer), "denoising_strength": str(voice.denoising_strength)}
     batching = f"max_batch_size: {MOST_ROWS}\n{_dynamic_batching()}"
     streaming = "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }"
     for name, policy in ((TTS, batching), (STREAM, streaming)):

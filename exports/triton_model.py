@@ -30,7 +30,7 @@ class TritonPythonModel:
         on_gpu = args["model_instance_kind"] == "GPU"
         device = precision.pick_device(int(args["model_instance_device_id"]) if on_gpu else 0, cpu=not on_gpu)
         sigma, strength = (float(strings[name]) for name in ("sigma_infer", "denoising_strength"))
-        settings = SynthesisConfig(sigma_infer=sigma, denoising_strength=strength)
+        settings = SynthesisConfig(vocoder=strings["vocoder"], sigma_infer=sigma, denoising_strength=strength)
         self.voice = Synthesizer.from_checkpoints(
             *(folder / name for name in CHECKPOINTS), config=settings, device=device
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import torch
 from common import precision
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
+from common.inference.vocoders import LoadedModel
 from common.options import from_options
 from exports import engines, torchscript
 from exports.aotinductor import open_package
@@ -22,8 +23,9 @@ from exports.models import (
     PartwiseTacotron2,
     ScriptedTacotron2,
     exported_acoustic,
-    exported_vocoder,
+    exported_waveglow,
 )
+from exports.vocoders import VOCODERS, VocoderExport
 from models import default_options
 from synthesizer import Synthesizer
 from tacotron2.config import Tacotron2Config
@@ -32,14 +34,14 @@ from tacotron2.spec import SPEC as ACOUSTIC
 from waveglow.config import WaveGlowConfig
 from waveglow.spec import SPEC as VOCODER
 
-PARTS = ("encoder", "decoder_step", "postnet", "waveglow", "denoiser")
+ACOUSTIC_PARTS = ("encoder", "decoder_step", "postnet")
 
 
 class Models(NamedTuple):
     """The models of an export."""
 
     acoustic: Any
-    vocoder: ExportedWaveGlow
+    vocoder: LoadedModel
 
 
 def load_voice(
@@ -72,7 +74,7 @@ def load_voice(
         acoustic, vocoder = RUNNERS[target](directory, manifest, options, device)
     return Synthesizer(
         exported_acoustic(acoustic, options),
-        exported_vocoder(vocoder, options),
+        vocoder,
         config,
         device,
         f"{manifest.voice}, exported to {directory} for {target}",
@@ -91,11 +93,17 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def _partwise(parts: Mapping[str, Call], manifest: Manifest, options: Mapping[str, Any]) -> Models:
-    config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
+def vocoder_of(manifest: Manifest) -> VocoderExport:
+    """The vocoder of an export."""
+    return next(vocoder for name, vocoder in VOCODERS.items() if name in manifest.models)
+
+
+def _partwise(open_part: Callable[[str], Call], manifest: Manifest, options: dict[str, Any]) -> Models:
+    vocoder = vocoder_of(manifest)
+    parts = {name: open_part(name) for name in (*ACOUSTIC_PARTS, *vocoder.names)}
     decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
-    acoustic = PartwiseTacotron2(parts, *decoding)
-    return Models(acoustic, ExportedWaveGlow(parts["waveglow"], parts["denoiser"], config))
+    loaded = vocoder.load(parts, manifest.models[vocoder.spec.name], options)
+    return Models(PartwiseTacotron2(parts, *decoding), loaded)
 
 
 def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
@@ -106,27 +114,29 @@ def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], d
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
     return Models(
         ScriptedTacotron2(acoustic, Tacotron2Config(**manifest.models[ACOUSTIC.name])),
-        ExportedWaveGlow(torchscript.vocode(vocoder), denoiser, config),
+        exported_waveglow(ExportedWaveGlow(torchscript.vocode(vocoder), denoiser, config), options),
     )
 
 
 def _run_programs(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    parts = {name: engines.open_program(directory / f"{name}.pt2") for name in PARTS}
-    return _partwise(parts, manifest, options)
+    return _partwise(lambda name: engines.open_program(directory / f"{name}.pt2"), manifest, options)
 
 
 def _run_packages(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    return _partwise({name: open_package(directory / f"{name}.pt2") for name in PARTS}, manifest, options)
+    return _partwise(lambda name: open_package(directory / f"{name}.pt2"), manifest, options)
 
 
 def _run_onnx(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    return _partwise({name: engines.open_onnx(directory / f"{name}.onnx") for name in PARTS}, manifest, options)
+    return _partwise(lambda name: engines.open_onnx(directory / f"{name}.onnx"), manifest, options)
 
 
 def _run_tensorrt(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
     cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(directory)}
-    parts = {name: engines.open_onnx(directory / f"{name}.onnx", engines.TENSORRT, **cache) for name in PARTS}
-    return _partwise(parts, manifest, options)
+
+    def open_part(name: str) -> Call:
+        return engines.open_onnx(directory / f"{name}.onnx", engines.TENSORRT, **cache)
+
+    return _partwise(open_part, manifest, options)
 
 
 RUNNERS: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {

@@ -74,15 +74,17 @@ class PulseNoise(nn.Module):
         return torch.linspace(low, high, self.config.pitches, device=self.device)
 
     def read_pitch(self, log_mels: Tensor) -> tuple[Tensor, Tensor]:
-        """Pitch in Hz, interpolated where speech is unvoiced, and voicing in [0, 1], (T,) each, of log-mels (1, M, T)."""
+        """Log pitch, of no meaning where speech is unvoiced, and voicing in [0, 1], (T,) each, of log-mels (1, M, T)."""
         logits = self(log_mels)[0].float()
         shares = logits[:-1].softmax(0)
         order = torch.arange(len(shares), device=logits.device)[:, None]
         shares = shares * ((order - shares.argmax(0)).abs() <= NEAREST)
         log_pitch = (shares * self.log_pitches()[:, None]).sum(0) / shares.sum(0)
-        log_pitch = F.pad(log_pitch[None], (1, 1), mode="replicate")[0].unfold(0, 3, 1).median(1).values
-        voicing = torch.sigmoid(SHARPNESS * (logits[-1] - THRESHOLD))
-        return interpolate(log_pitch, voicing > 0.5).exp(), voicing
+        before, here, after = (
+            F.pad(log_pitch[None], (1, 1), mode="replicate")[0, i : i + log_pitch.shape[0]] for i in range(3)
+        )
+        median = torch.maximum(torch.minimum(before, here), torch.minimum(torch.maximum(before, here), after))
+        return median, torch.sigmoid(SHARPNESS * (logits[-1] - THRESHOLD))
 
     @torch.no_grad()
     def infer(self, mels: Tensor, noise: Tensor) -> Tensor:
@@ -102,9 +104,10 @@ class PulseNoise(nn.Module):
             synthesis, hop = self.synthesis(), self.config.hop_length
             check_mels(mels, synthesis.stft)
             mel = mels[0].float()
-            pitch, voicing = self.read_pitch(mel[None])
-            source = make_source(pitch, voicing, noise[0].float(), self.config.sampling_rate, hop)
-            peak = max(1.0, predict_peak(mel[None], synthesis.stft))
+            log_pitch, voicing = self.read_pitch(mel[None])
+            log_pitch = interpolate(log_pitch, voicing > 0.5)
+            source = make_source(log_pitch, voicing, noise[0].float(), self.config.sampling_rate, hop)
+            peak = predict_peak(mel[None], synthesis.stft).clamp(min=1)
             start, size, hops = 0, first, mel.shape[1] - 1
             while start < hops:
                 end = min(start + size, hops)

@@ -35,19 +35,19 @@ class Source(NamedTuple):
     voicing: Tensor
 
 
-def make_source(pitch: Tensor, voicing: Tensor, noise: Tensor, rate: int, hop: int) -> Source:
+def make_source(log_pitch: Tensor, voicing: Tensor, noise: Tensor, rate: int, hop: int) -> Source:
     """Build the source of a clip.
 
     Args:
-        pitch: (T,) in Hz, for unvoiced frames too.
+        log_pitch: (T,) of the pitch in Hz, for unvoiced frames too.
         voicing: (T,) in [0, 1].
         noise: (N,) white, of unit variance, N = (T - 1) * hop.
         rate: sampling rate in Hz.
         hop: samples from frame to frame.
     """
     n_samples = len(noise)
-    log_f0 = _to_samples(pitch.double().log(), hop, n_samples)
-    return Source(pulse_train(log_f0.exp(), rate), noise, _to_samples(voicing, hop, n_samples))
+    log_f0 = to_samples(log_pitch.double(), hop, n_samples)
+    return Source(pulse_train(log_f0.exp(), rate), noise, to_samples(voicing, hop, n_samples))
 
 
 def pulse_train(f0: Tensor, rate: int) -> Tensor:
@@ -73,16 +73,18 @@ def pulse_train(f0: Tensor, rate: int) -> Tensor:
     )
 
 
-def _to_samples(frames: Tensor, hop: int, n_samples: int) -> Tensor:
+def to_samples(frames: Tensor, hop: int, n_samples: int) -> Tensor:
     """Interpolate values (T,) at frames, linearly, to samples (N,)."""
     place = torch.arange(n_samples, device=frames.device) / hop
-    index = place.long().clamp(max=len(frames) - 2)
+    index = place.long().clamp(max=frames.shape[0] - 2)
     share = (place - index).to(frames.dtype)
     return frames[index] * (1 - share) + frames[index + 1] * share
 
 
 class PulseNoiseSynthesis:
     """The filter and everything behind it: a source and log-mels become audio."""
+
+    solve = staticmethod(torch.linalg.solve)  # (T, K, K), (T, K) -> (T, K)
 
     def __init__(self, stft: TacotronSTFT) -> None:
         config = stft.config
@@ -135,16 +137,17 @@ class PulseNoiseSynthesis:
         target = (log_mels + SHARPENING * (log_mels - blurred)).T  # (T, M)
         ridge = RIDGE * self.order.square() + RIDGE
         magnitude = level.T  # (T, F)
-        c = torch.zeros(len(target), self.n_cosines, device=target.device)
+        c = torch.zeros(target.shape[0], self.n_cosines, device=target.device)
         c[:, 0] = (target - (magnitude @ self.basis.T).clamp(min=1e-10).log()).mean(1)
+        products = (self.basis.T[:, :, None] * self.cosines[:, None]).flatten(1)  # (F, MK)
         for _ in range(FITS):
             product = magnitude * (c @ self.cosines.T).exp()
             mels = (product @ self.basis.T).clamp(min=1e-10)
-            jacobian = torch.einsum("mf,tf,fk->tmk", self.basis, product, self.cosines) / mels[:, :, None]
+            jacobian = (product @ products).unflatten(1, (-1, self.n_cosines)) / mels[:, :, None]
             residual = target - mels.log()
             normal = jacobian.mT @ jacobian + torch.diag(ridge)
             step = (jacobian.mT @ residual[:, :, None])[:, :, 0] - ridge * c
-            c = c + torch.linalg.solve(normal, step)
+            c = c + self.solve(normal, step)
         return (c @ self.cosines.T).exp().T
 
     def refine(self, audio: Tensor, log_mels: Tensor) -> Tensor:
@@ -153,7 +156,7 @@ class PulseNoiseSynthesis:
         magnitude = spectrum.abs()
         ratio = log_mels.exp() / (self.basis @ magnitude).clamp(min=1e-10)
         magnitude = magnitude * (self.basis.T @ ratio) / self.weight
-        return retrieve_phases(magnitude, spectrum.angle(), self.stft.stft, REFINEMENTS, MOMENTUM)
+        return retrieve_phases(magnitude, magnitude * spectrum.sgn(), self.stft.stft, REFINEMENTS, MOMENTUM)
 
 
 def _mel(frequency: Tensor) -> Tensor:

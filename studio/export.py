@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from common.errors import DataError, exit_on_user_error
+from common.errors import exit_on_user_error
 from common.files import display_path
-from common.inference.arguments import vocoder_flags
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from common.options import from_options
-from exports.targets import TARGETS, Source, check_packages, export
+from exports.targets import TARGETS, Source, check_packages, export, load_source, vocoders_for
 from models import RECIPE
 from studio.arguments import project_parser
 from studio.project import Project, pack
-from synthesizer import Synthesizer, choose_checkpoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,26 +36,15 @@ def main(argv: list[str] | None = None) -> None:
     project, targets = options.project, list(dict.fromkeys(options.targets))
     for target in targets:
         check_packages(target)
-    source = load_source(project)
-    for target in targets:
-        folder, path = exports_folder(project) / target, packed_export(project, target)
-        export(target, source, folder)
-        pack(folder, path, path.stem)
-        print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
-
-
-def load_source(project: Project) -> Source:
-    """Load the plain models of a project's voice on the CPU. Raises DataError if it has no vocoder model."""
     folder = project.require(project.voice, "studio.train")
-    found = read_voice_folder(folder, RECIPE.values())
-    vocoders = vocoder_flags(RECIPE.values())
-    own = next((flag for flag in vocoders if flag in found), None)
-    if own is None:
-        raise DataError(f"{folder}: no {' or '.join(vocoders)} in it; an export needs a vocoder model")
-    choice = choose_checkpoints(found, own)
-    voice = Synthesizer.from_choice(choice, config=SynthesisConfig(plain=True), device="cpu")
-    assert voice.vocoding is not None
-    return Source(voice, voice.acoustic.model, voice.vocoding.model)
+    found, sources = read_voice_folder(folder, RECIPE.values()), dict[tuple[str, ...], Source]()
+    for target in targets:
+        flags = tuple(vocoders_for(target))  # targets with the same choice share the conversions
+        source = sources[flags] = sources.get(flags) or load_source(target, found, SynthesisConfig(plain=True), folder)
+        directory, path = exports_folder(project) / target, packed_export(project, target)
+        export(target, source, directory)
+        pack(directory, path, path.stem)
+        print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
 def exports_folder(project: Project) -> Path:

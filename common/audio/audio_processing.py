@@ -274,7 +274,8 @@ def griffin_lim(
     check_mels(log_mels, stft)
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
-        return retrieve_phases(magnitude, _draw_phases(magnitude, generator), stft.stft, n_iters, momentum)
+        start = torch.polar(magnitude, _draw_phases(magnitude, generator))
+        return retrieve_phases(magnitude, start, stft.stft, n_iters, momentum)
 
 
 @torch.no_grad()
@@ -291,27 +292,27 @@ def griffin_lim_in_parts(
     around = PART_WINDOWS * stft.config.filter_length // hop
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
-        phases = _draw_phases(magnitude, generator)
+        whole = torch.polar(magnitude, _draw_phases(magnitude, generator))
         start, size = 0, FIRST_PART
         while start < hops:
             end = min(start + size, hops)
             first, last = max(start - around, 0), min(end + around, hops)
             near = slice(first, last + 1)
-            audio = retrieve_phases(magnitude[:, :, near], phases[:, :, near], stft.stft)
+            audio = retrieve_phases(magnitude[:, :, near], whole[:, :, near], stft.stft)
             yield audio[:, (start - first) * hop : (end - first) * hop]
             start, size = end, OTHER_PARTS
 
 
 @torch.no_grad()
-def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> float:
-    """Predict the peak of audio with log-mels (B, M, T): CREST times the root mean square of the loudest frame.
+def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> Tensor:
+    """Predict the peak, a scalar, of audio with log-mels (B, M, T): CREST times the root mean square of the loudest frame.
 
     A frame's mean square follows from its magnitudes by Parseval's theorem.
     """
     config = stft.config
     with torch.autocast(log_mels.device.type, enabled=False):
         energy = 2 * mel_to_magnitude(log_mels, stft).square().sum(1).max() / config.filter_length
-        return CREST * float((energy / stft.stft.window.square().sum()).sqrt())
+        return CREST * (energy / stft.stft.window.square().sum()).sqrt()
 
 
 def check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:
@@ -349,11 +350,13 @@ def _draw_phases(magnitude: Tensor, generator: torch.Generator | None) -> Tensor
 
 
 def retrieve_phases(
-    magnitude: Tensor, phases: Tensor, stft: STFT, n_iters: int = ROUNDS, momentum: float = MOMENTUM
+    magnitude: Tensor, estimate: Tensor, stft: STFT, n_iters: int = ROUNDS, momentum: float = MOMENTUM
 ) -> Tensor:
-    """Find audio (B, N) with approximately the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013)."""
-    estimate = torch.polar(magnitude, phases)
-    previous = torch.zeros_like(estimate)
+    """Find audio (B, N) with approximately the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013).
+
+    The complex `estimate` (B, F, T) has these magnitudes and the phases to start from.
+    """
+    previous = 0 * estimate
     for _ in range(n_iters):
         consistent = stft.spectrum(stft.from_spectrum(estimate))  # the nearest spectrum that audio can have
         accelerated = consistent + momentum * (consistent - previous)

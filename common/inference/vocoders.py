@@ -230,9 +230,9 @@ class GriffinLimVocoder:
         return torch.Generator().manual_seed(self.seed)
 
 
-def limit(audio: Tensor, peak: float) -> Tensor:
+def limit(audio: Tensor, peak: Tensor) -> Tensor:
     """Divide audio by its predicted peak if that exceeds 1, and clip to [-1, 1]. A stream's true peak is unknown until its end."""
-    return (audio / max(1.0, peak)).clamp(-1, 1)
+    return (audio / peak.clamp(min=1)).clamp(-1, 1)
 
 
 def clips_of_one_length(mels: Tensor, lengths: Tensor) -> Iterator[tuple[list[int], Tensor]]:

@@ -14,10 +14,13 @@ from torch import nn
 
 from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
+from common.spec import ModelSpec
 from exports.__main__ import main
 from exports.targets import Source, export, missing_parts
 from exports.voice import RUNNERS
 from models import default_options
+from pulse_noise.model import PulseNoise
+from pulse_noise.spec import SPEC as PULSE_NOISE
 from synthesizer import Synthesizer
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC as ACOUSTIC
@@ -59,6 +62,7 @@ def skip_without_packages() -> None:
             pytest.skip(f"{name}, of requirements/exports.txt, is not installed")
 
 
+@functools.cache
 def acoustic_model() -> Tacotron2:
     """A Tacotron 2 whose clips end at different steps."""
     torch.manual_seed(0)
@@ -89,13 +93,32 @@ def vocoder_model(**config) -> WaveGlow:
     return model
 
 
+def pulse_noise_model(**config) -> PulseNoise:
+    """A PulseNoise whose pitch moves, with voiced and unvoiced frames."""
+    torch.manual_seed(2)
+    model = PulseNoise(channels=8, pitches=16, **config).eval()
+    with torch.no_grad():
+        model.layers[-1].weight.mul_(20)
+    return model
+
+
 @functools.cache
 def small_source() -> Source:
     """A voice to export."""
-    options = default_options() | AUDIO
-    acoustic, vocoder = acoustic_model(), vocoder_model()
+    return source_with(VOCODER, vocoder_model())
+
+
+@functools.cache
+def pulse_noise_source() -> Source:
+    """The same voice with pulse-noise."""
+    return source_with(PULSE_NOISE, pulse_noise_model(**AUDIO))
+
+
+def source_with(spec: ModelSpec, vocoder: nn.Module) -> Source:
+    """The small acoustic model with a vocoder."""
+    options, acoustic = default_options() | AUDIO, acoustic_model()
     config = SynthesisConfig(plain=True, denoising_strength=0.05, sigma_infer=0.7)
-    loaded = LoadedModel(ACOUSTIC, acoustic, options), LoadedModel(VOCODER, vocoder, options)
+    loaded = LoadedModel(ACOUSTIC, acoustic, options), LoadedModel(spec, vocoder, options)
     return Source(Synthesizer(*loaded, config, torch.device("cpu"), "small"), acoustic, vocoder)
 
 
@@ -105,6 +128,8 @@ def make_exports(folder: Path, *targets: str) -> None:
     there = [target for target in targets if not missing_parts(target)]
     for target in there:
         export(target, small_source(), folder / target)
+    if "onnx" in there:
+        export("onnx", pulse_noise_source(), folder / "pulse-noise")
     for target in there:
         if target in RUNNERS and target != "tensorrt":
             for flags in ([], ["--programs"]) if target == "torchscript" else ([],):

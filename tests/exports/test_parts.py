@@ -5,7 +5,7 @@ import torch
 
 from common.audio.stft import AudioConfig
 from common.errors import DataError
-from exports.parts import ConvDenoiser, fold, vocoder_parts
+from exports.parts import ConvDenoiser, fold, waveglow_parts
 from tests.exports.conftest import vocoder_model
 from waveglow.denoiser import Denoiser
 
@@ -34,4 +34,4 @@ def test_a_hop_that_is_no_multiple_of_the_group_is_refused() -> None:
     model = vocoder_model(n_group=6, n_early_every=4)  # 64 samples a frame are ten groups and four samples
     audio = AudioConfig(n_mel_channels=5, filter_length=256, hop_length=64, win_length=256)
     with pytest.raises(DataError, match="the hop of 64 samples is not a multiple of the group of 6"):
-        next(iter(vocoder_parts(model, audio)))
+        next(iter(waveglow_parts(model, audio)))

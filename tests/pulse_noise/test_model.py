@@ -16,7 +16,7 @@ from pulse_noise.data_function import PitchDataset, augment
 from pulse_noise.loss_function import PitchLoss, PitchTargets
 from pulse_noise.model import PulseNoise
 from pulse_noise.spec import SPEC, advise, draw_noise
-from pulse_noise.synthesis import pulse_train
+from pulse_noise.synthesis import interpolate, pulse_train
 
 MELS, FRAMES, HOP = 20, 150, 256
 NEEDS_PYWORLD = pytest.mark.skipif(find_spec("pyworld") is None, reason="pyworld is not installed")
@@ -40,7 +40,8 @@ def test_a_sure_network_gives_its_pitch_and_voicing(model: PulseNoise, monkeypat
     logits[0, 9, 6:] = 0.0
     logits[0, -1, :6] = 5.0
     monkeypatch.setattr(model, "forward", lambda mels: logits)
-    pitch, voicing = model.read_pitch(torch.zeros(1, MELS, 12))
+    log_pitch, voicing = model.read_pitch(torch.zeros(1, MELS, 12))
+    pitch = interpolate(log_pitch, voicing > 0.5).exp()
     low, high = math.log(50), math.log(600)
     # unvoiced frames continue the last voiced pitch
     assert pitch.numpy() == pytest.approx(np.full(12, math.exp(low + 5.5 / 15 * (high - low))), rel=1e-4)

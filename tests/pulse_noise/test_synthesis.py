@@ -60,7 +60,7 @@ def clip(n_mels: int = 80) -> tuple[PulseNoiseSynthesis, torch.Tensor, torch.Ten
     pitch = 120 * (1 + 0.2 * torch.sin(torch.arange(frames) / 10))
     voicing = (torch.arange(frames) % 40 < 30).float()
     noise = torch.randn((frames - 1) * HOP, generator=torch.Generator().manual_seed(1))
-    source = make_source(pitch, voicing, noise, RATE, HOP)
+    source = make_source(pitch.log(), voicing, noise, RATE, HOP)
     mixed = source.voicing.sqrt() * source.pulses + (1 - source.voicing).sqrt() * source.noise
     frequencies = torch.linspace(0, RATE / 2, 513)
     gain = sum(1 / (1 + ((frequencies - centre) / width) ** 2) for centre, width in ((700, 200), (2400, 400)))
@@ -72,7 +72,7 @@ def clip(n_mels: int = 80) -> tuple[PulseNoiseSynthesis, torch.Tensor, torch.Ten
 def test_the_mels_of_the_audio_are_the_given_ones(n_mels: int) -> None:
     synthesis, mels, pitch, voicing = clip(n_mels)
     noise = torch.randn((mels.shape[1] - 1) * HOP, generator=torch.Generator().manual_seed(2))
-    audio = synthesis(mels, make_source(pitch, voicing, noise, RATE, HOP))
+    audio = synthesis(mels, make_source(pitch.log(), voicing, noise, RATE, HOP))
     error = (synthesis.stft.mel_spectrogram(audio[None].clamp(-1, 1))[0] - mels).abs()
     assert audio.shape == noise.shape and error.mean() < 0.2
 
@@ -80,7 +80,7 @@ def test_the_mels_of_the_audio_are_the_given_ones(n_mels: int) -> None:
 def test_silence_stays_silence() -> None:
     synthesis, mels, pitch, voicing = clip()
     noise = torch.randn((mels.shape[1] - 1) * HOP)
-    audio = synthesis(torch.full_like(mels, SILENCE), make_source(pitch, voicing, noise, RATE, HOP))
+    audio = synthesis(torch.full_like(mels, SILENCE), make_source(pitch.log(), voicing, noise, RATE, HOP))
     assert audio.abs().max() < 1e-3
 
 

@@ -246,8 +246,8 @@ def test_a_stream_has_the_noise_of_the_whole_scaled_by_sigma_and_by_its_predicte
     assert torch.allclose(audio(louder), 2 * audio(vocode), atol=1e-5)  # an untrained model is linear in its noise
     assert (vocode.sigma, vocode.denoiser) == (0.9, None)
     audio = torch.tensor([0.5, -2.0, 3.0])
-    assert limit(audio, 2.0).tolist() == [0.25, -1.0, 1.0]
-    assert limit(audio, 0.5).tolist() == [0.5, -1.0, 1.0]
+    assert limit(audio, torch.tensor(2.0)).tolist() == [0.25, -1.0, 1.0]
+    assert limit(audio, torch.tensor(0.5)).tolist() == [0.5, -1.0, 1.0]
 
 
 def test_values_that_are_not_finite_name_their_line() -> None:

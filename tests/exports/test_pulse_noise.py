@@ -1,0 +1,140 @@
+"""Pulse-noise with the operations of other runtimes against the plain one: as modules, as ONNX, and in the single file.
+
+Tolerance: 1e-3 of audio, as that of a stream. The phase of the pulses adds up the rounding of the pitch.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from common.audio.stft import SILENCE
+from common.inference.config import SynthesisConfig
+from exports import engines, pulse_noise
+from exports.pulse_noise import Pair, PairSTFT, VocodePulseNoise
+from exports.random_numbers import KeepMasks, WhiteNoise
+from exports.voice import load_voice
+from pulse_noise import synthesis
+from pulse_noise.model import PulseNoise
+from synthesizer import Synthesizer
+from tests.exports.conftest import AUDIO, pulse_noise_model, pulse_noise_source, skip_without_packages
+
+TOLERANCE = 1e-3
+TEXTS = ["The trains leave at ten.", "One.", "Where did you put them?"]
+
+
+def clip(model: PulseNoise, frames: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Smooth log-mels (1, M, T) and white noise (1, N)."""
+    generator = torch.Generator().manual_seed(seed)
+    mels = torch.randn(1, model.config.n_mel_channels, frames, generator=generator)
+    mels = torch.nn.functional.avg_pool1d(mels, 9, 1, 4) * 3 - 4
+    return mels, torch.randn(1, (frames - 1) * model.config.hop_length, generator=generator)
+
+
+@pytest.mark.parametrize("known", ["", "2", "0 9", "1 2 6", "0 1 2 3 4 5 6 7 8 9"])
+def test_values_are_interpolated_as_in_the_plain_model(known: str) -> None:
+    mask = torch.zeros(10, dtype=torch.bool)
+    mask[[int(place) for place in known.split()]] = True
+    values = torch.randn(10)
+    torch.testing.assert_close(pulse_noise.interpolate(values, mask), synthesis.interpolate(values, mask))
+
+
+@pytest.mark.parametrize("f0", [55.0, 220.5, 441.0], ids=str)  # at 220.5 and 441 Hz pulses fall on samples
+def test_pulses_are_those_of_the_plain_model(f0: float) -> None:
+    for pitch in (torch.full((4410,), f0), f0 * torch.linspace(1, 1.7, 4410)):
+        ours = pulse_noise.pulse_train(pitch.double(), 22050)
+        torch.testing.assert_close(ours, synthesis.pulse_train(pitch, 22050), rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_pairs_are_complex_numbers() -> None:
+    one, other = torch.randn(2, 3, 4, dtype=torch.complex64)
+    ours, theirs = (Pair(numbers.real, numbers.imag) for numbers in (one, other))
+    result = (0.5 * (ours - theirs) + ours * torch.arange(4.0))[None].sgn()
+    expected = (0.5 * (one - other) + one * torch.arange(4.0))[None].sgn()
+    torch.testing.assert_close(torch.complex(result.real, result.imaginary), expected)
+    torch.testing.assert_close(ours.abs(), one.abs())
+    assert not Pair(torch.zeros(2), torch.zeros(2)).sgn().abs().any()
+
+
+@pytest.mark.parametrize("sizes", [(256, 64, 256), (250, 50, 200)], ids=str)
+def test_the_transform_is_that_of_the_plain_model(sizes: tuple[int, int, int]) -> None:
+    from common.audio.stft import STFT
+
+    stft, audio = STFT(*sizes), torch.randn(2, sizes[1] * 20)
+    ours = PairSTFT(stft)
+    pair, spectrum = ours.spectrum(audio), stft.spectrum(audio)
+    torch.testing.assert_close(torch.complex(pair.real, pair.imaginary), spectrum, rtol=0, atol=1e-4)
+    torch.testing.assert_close(ours.from_spectrum(pair), audio, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_module_equals_the_plain_model() -> None:
+    model = pulse_noise_model(**AUDIO | {"n_mel_channels": 12})
+    inputs = clip(model, 50)
+    audio = model.infer(*inputs)
+    assert audio.abs().max() > 0.01
+    torch.testing.assert_close(
+        VocodePulseNoise(model)(*inputs), audio, rtol=0, atol=TOLERANCE * float(audio.abs().max())
+    )
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_the_onnx_file_equals_the_plain_model_at_other_sizes(tmp_path) -> None:
+    """12 cosines are eliminated in two blocks, the second of which is padded."""
+    skip_without_packages()
+    from exports.onnx_files import to_onnx
+
+    model = pulse_noise_model(**AUDIO | {"n_mel_channels": 12})
+    (part,) = pulse_noise.pulse_noise_parts(model, model.config)
+    (tmp_path / "part.onnx").write_bytes(to_onnx(part).SerializeToString())
+    run = engines.open_onnx(tmp_path / "part.onnx")
+    for frames in (8, 24, 90):
+        inputs = clip(model, frames, frames)
+        audio = model.infer(*inputs)
+        torch.testing.assert_close(run(*inputs), audio, rtol=0, atol=TOLERANCE * float(audio.abs().max()))
+
+
+@pytest.mark.slow
+def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(export_of) -> None:
+    config, source = SynthesisConfig(seed=4, plain=True), pulse_noise_source()
+    plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, config)
+    ours = load_voice(export_of("onnx").parent / "pulse-noise", config)
+    for one, other in zip(ours.speak(TEXTS), plain.speak(TEXTS), strict=True):
+        assert one.audio.shape == other.audio.shape and other.audio.abs().max() > 0.01
+        torch.testing.assert_close(one.audio, other.audio, rtol=0, atol=TOLERANCE)
+    parts, others = (torch.cat(list(voice.stream(TEXTS[0]))) for voice in (ours, plain))
+    torch.testing.assert_close(parts, others, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_each_item_of_the_single_file_equals_the_plain_models(export_of, monkeypatch) -> None:
+    """Alone and in a batch, whether it ends by itself or at the limit of steps."""
+    skip_without_packages()
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(export_of("onnx").parent / "pulse-noise" / "tts.onnx"))
+    assert {value.name for value in session.get_inputs()} == {"ids", "lengths"}  # the others have defaults
+    source, lengths, seeds = pulse_noise_source(), [6, 11, 20], np.array([3, 4, 5])
+    ids = torch.randint(1, 100, (3, 20), generator=torch.Generator().manual_seed(0))
+    ids *= torch.arange(20) < torch.tensor(lengths)[:, None]
+    decoder, hop = source.acoustic.decoder, source.vocoder.config.hop_length
+    draw = KeepMasks(decoder.prenet.dim, decoder.prenet.p_dropout)
+    for limit in (4, 25):
+        inputs = {"ids": ids.numpy(), "lengths": np.array(lengths), "seeds": seeds, "max_steps": np.array(limit)}
+        audio, audio_lengths, _, mel_lengths = session.run(None, inputs)
+        for i, length in enumerate(lengths):
+            seed, steps = torch.tensor([seeds[i]]), iter(range(100))
+            masks = lambda number, batch, device: draw(torch.tensor(next(steps)), seed)[None]  # noqa: B023, E731
+            monkeypatch.setattr(decoder.prenet, "draw_keep_masks", masks)
+            mels, (frames,), _ = source.acoustic.infer(ids[i : i + 1, :length], torch.tensor([length]), limit)
+            filled = torch.full((1, mels.shape[1], max(8, mels.shape[2]) + 1), SILENCE)
+            filled[:, :, :frames] = mels[:, :, :frames]
+            sound = source.vocoder.infer(filled, WhiteNoise(hop)(filled, seed))[0, : int(frames) * hop]
+            assert (audio_lengths[i], mel_lengths[i]) == (len(sound), frames)
+            found = torch.from_numpy(audio[i])
+            torch.testing.assert_close(found[: len(sound)], sound, rtol=0, atol=TOLERANCE)
+            assert not found[len(sound) :].any() and math.isfinite(float(found.abs().max()))
