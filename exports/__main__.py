@@ -26,7 +26,7 @@ from common.inference.pictures import write_picture
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest
-from exports.targets import TARGETS, check_vocoder, export, load_source
+from exports.targets import TARGETS, check_vocoder, export, load_source, vocoders_for
 from exports.vocoders import VOCODERS
 from exports.voice import load_voice
 from synthesizer import SILENT, Speech
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
     """Load plain models and write a target's files."""
-    source = load_source(args.target, named_checkpoints(args, SPECS), config, args.voice)
+    source = load_source(vocoders_for(args.target), named_checkpoints(args, SPECS), config, args.voice)
     print(f"voice: {source.voice.description}", flush=True)
     export(args.target, source, args.output)
 

@@ -6,7 +6,7 @@ import functools
 import io
 import platform
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,24 +110,27 @@ def check_vocoder(target: str, flag: str) -> None:
 
 
 def load_source(
-    target: str, checkpoints: Mapping[str, Path], config: SynthesisConfig, folder: Path | None = None
+    vocoders: Sequence[str], checkpoints: Mapping[str, Path], config: SynthesisConfig, folder: Path | None = None
 ) -> Source:
     """Load the plain models of a voice on the CPU.
 
     Args:
-        target: where no vocoder is named, decides between those of the voice: its default if the target can hold it.
+        vocoders: flags of those that the target can hold. The voice's default is taken if it is among them, unless `config`
+            names another.
         checkpoints: by the models' flags.
-        config: may name the vocoder.
+        config: of the Synthesizer.
         folder: the voice's, whose config.json has its default vocoder.
 
     Raises:
-        DataError: the voice has no vocoder for the target.
+        DataError: the voice has none of the vocoders.
     """
     if config.vocoder:
         flags = [config.vocoder]
     else:
         usual = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()]) if folder else _usual(checkpoints)
-        flags = sorted(vocoders_for(target), key=lambda flag: flag != usual)
+        flags = sorted(vocoders, key=lambda flag: flag != usual)
+        if folder and not checkpoints.keys() & set(flags):
+            raise DataError(f"{folder}: no {' or '.join(flags)} in it, which the export needs")
         flags = [flag for flag in flags if flag in checkpoints] or flags
     errors: list[DataError] = []
     for flag in flags:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from common.options import from_options
 from exports.targets import TARGETS, Source, check_packages, export, load_source, vocoders_for
-from models import RECIPE
+from models import REGISTRY
 from studio.arguments import project_parser
 from studio.project import Project, pack
 
@@ -37,10 +38,14 @@ def main(argv: list[str] | None = None) -> None:
     for target in targets:
         check_packages(target)
     folder = project.require(project.voice, "studio.train")
-    found, sources = read_voice_folder(folder, RECIPE.values()), dict[tuple[str, ...], Source]()
-    for target in targets:
-        flags = tuple(vocoders_for(target))  # targets with the same choice share the conversions
-        source = sources[flags] = sources.get(flags) or load_source(target, found, SynthesisConfig(plain=True), folder)
+    found = read_voice_folder(folder, REGISTRY.values())
+
+    @cache  # targets with the same vocoder share the conversions
+    def load(*flags: str) -> Source:
+        return load_source(flags, found, SynthesisConfig(plain=True), folder)
+
+    sources = [load(*vocoders_for(target)) for target in targets]
+    for target, source in zip(targets, sources, strict=True):
         directory, path = exports_folder(project) / target, packed_export(project, target)
         export(target, source, directory)
         pack(directory, path, path.stem)

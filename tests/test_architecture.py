@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "loss_functions": {"common", "models"},
     "train": {"common", "models", "data_functions", "loss_functions"},
     "synthesizer": {"common", "models"},
-    "exports": {"common", "tacotron2", "waveglow", "models", "synthesizer"},
+    "exports": {"common", "tacotron2", "waveglow", "pulse_noise", "models", "synthesizer"},
     "inference": {"common", "models", "synthesizer", "exports"},
     "evaluate": {"common", "models", "synthesizer", "exports"},
     "hubconf": {"common", "models", "synthesizer"},
@@ -36,7 +36,7 @@ PACKAGES = {
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {*EVALUATORS, "onnxruntime", "resemblyzer"}
-EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements/exports.txt, in exports/ alone
+EXPORT_PACKAGES = {"onnx", "onnxruntime", "onnxscript"}  # of requirements/exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
 # Of requirements/serving.txt, in serving/ alone.

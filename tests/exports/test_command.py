@@ -12,9 +12,14 @@ import pytest
 from scipy.io import wavfile
 
 from common.errors import DataError, UsageError
+from common.inference.config import SynthesisConfig
+from common.inference.voice_folder import read_voice_folder
 from exports.__main__ import main
 from exports.manifest import ExportWriter, FileRecord, read_manifest
+from exports.targets import load_source, vocoders_for
 from exports.voice import load_voice
+from models import REGISTRY
+from synthesizer import EMBEDDED
 from tests.exports.conftest import GROUPS, skip_without_packages
 from tests.recipe import ROOT, run, succeed, train_tiny_model
 
@@ -190,6 +195,27 @@ def test_without_a_gpu_tensorrt_is_skipped_with_a_message(export_of, source) -> 
     assert "engines: skipped" in no_engines()
     with pytest.raises(DataError, match="needs ONNX Runtime with TensorrtExecutionProvider"):
         load_voice(directory)
+
+
+def test_a_target_gets_the_vocoder_of_the_voice_if_it_can_hold_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where no model has been trained
+    folder, plain = shutil.copytree(EMBEDDED, tmp_path / "voice"), SynthesisConfig(plain=True)
+    named = SynthesisConfig(plain=True, vocoder="waveglow")
+
+    def vocoder(target: str, config: SynthesisConfig = plain, folder: Path | None = None) -> str:
+        checkpoints = read_voice_folder(folder, REGISTRY.values()) if folder else {}
+        return load_source(vocoders_for(target), checkpoints, config, folder).kind.spec.flag
+
+    assert [vocoder("web"), vocoder("torchscript"), vocoder("web", named)] == ["pulse-noise", "waveglow", "waveglow"]
+    assert [vocoder("onnx", folder=folder), vocoder("torchscript", folder=folder)] == ["pulse-noise", "waveglow"]
+    (folder / "config.json").write_text('{"vocoder": "waveglow"}')
+    assert vocoder("triton", folder=folder) == "waveglow"
+    (folder / "config.json").unlink()
+    (folder / "waveglow.safetensors").unlink()
+    with pytest.raises(DataError, match="voice: no waveglow in it, which the export needs"):
+        vocoder("torchscript", folder=folder)
+    with pytest.raises(UsageError, match="torchscript: cannot hold pulse-noise, expected --vocoder waveglow"):
+        main(["torchscript", "--vocoder", "pulse-noise", "-o", str(tmp_path / "export")])
 
 
 def test_evaluate_takes_an_export(export_of, tmp_path) -> None:

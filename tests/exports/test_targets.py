@@ -16,13 +16,15 @@ from common.inference.config import SynthesisConfig
 from exports import engines
 from exports.aotinductor import open_package
 from exports.models import PartwiseTacotron2
-from exports.voice import PARTS, load_voice
+from exports.vocoders import VOCODERS
+from exports.voice import ACOUSTIC_PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages
 
 pytestmark = pytest.mark.slow
 
 FLOAT32 = 1e-4
+PARTS = (*ACOUSTIC_PARTS, *VOCODERS["WaveGlow"].names)
 ROUNDING = {"onnx-int8": 0.1, "onnx-float16": 0.005}  # of the norm
 TEXTS = [["Good morning."], ["One.", "The trains leave at ten.", "Where did you put them?"]]
 TEXTS.append(["Seven small boats lay in the harbour, white and blue.", "No."])

@@ -40,7 +40,7 @@ def test_exports_are_written_packed_and_speak_as_the_voice(project: Project, tmp
     manifest = read_manifest(tmp_path / "unpacked" / "mine_triton")  # compares every file with its SHA-256
     assert manifest.target == "triton" and "tts/config.pbtxt" in manifest.files
     models = tmp_path / "unpacked" / "mine_triton" / "tts" / "1"
-    voices = [(models / "tacotron2.pt", models / "waveglow.pt"), map(train_tiny_model, ("Tacotron2", "WaveGlow"))]
+    voices = [(models / "tacotron2.pt", models / "vocoder.pt"), map(train_tiny_model, ("Tacotron2", "WaveGlow"))]
     settings = SynthesisConfig(seed=3, plain=True)
     synthesizers = (Synthesizer.from_checkpoints(*voice, config=settings, device="cpu") for voice in voices)
     ours, theirs = (synthesizer.speak("Two.")[0] for synthesizer in synthesizers)
@@ -75,7 +75,7 @@ def test_targets_that_are_not_installed_are_named_with_their_packages(project: P
 
 def test_mistakes_are_errors_in_words(project: Project) -> None:
     (project.voice / "waveglow.pt").unlink()
-    with pytest.raises(DataError, match="no waveglow in it; an export needs a vocoder model"):
+    with pytest.raises(DataError, match="no waveglow in it, which the export needs"):
         export.main(words(project, "torchscript"))
     with pytest.raises(DataError, match=r"run python -m studio\.train none --projects \S+ first"):
         export.main(["none", "torchscript", "--projects", str(project.projects)])
