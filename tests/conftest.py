@@ -1,9 +1,13 @@
 """Fixtures of every test: one thread, and random numbers that depend only on the test's name; and the order of files."""
 
+import os
 import zlib
+from pathlib import Path
 
 import pytest
 import torch
+
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
 
 # Files that take longest, which start first: a long file at the end would keep one process busy while the others wait.
 LONGEST = (

@@ -4,7 +4,7 @@ import io
 import subprocess
 import sys
 
-import matplotlib
+import matplotlib.style
 import numpy as np
 import pytest
 import torch
@@ -24,6 +24,13 @@ from common.spec import WordSpan
 from tests.recipe import ROOT
 
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(autouse=True)
+def default_style():
+    """With ticks: tests/matplotlibrc leaves them out elsewhere."""
+    with matplotlib.style.context("default"):
+        yield
 
 
 def colour_at(figure, axes, x, y):
