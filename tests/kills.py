@@ -28,7 +28,7 @@ from tests.test_train import TIMES, differences
 RANDOM_KILLS, WRITE_KILLS = 20, 50  # the full counts
 EVERY_EPOCH = ["--epochs-per-checkpoint", "1", "--epochs-per-validation", "4"]
 IN_MID_EPOCH = ["--checkpoint-every-minutes", "0.002"]
-WRITE_SECONDS = 0.03  # about the time that a write takes
+WRITE_SECONDS, STEP_SECONDS = 0.03, 0.05  # about the time that a write takes, or a step
 OF_THE_LAUNCH = ("launch", "saved")  # entries of a checkpoint that differ between launches
 
 
@@ -81,18 +81,16 @@ class Run(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """An undisturbed run: its checkpoints by name, its records by step, and the seconds that it took."""
+    """An undisturbed run: its checkpoints by name, and its records by step."""
 
     checkpoints: dict[str, dict[str, Any]]
     records: dict[Any, list[dict[str, Any]]]
-    seconds: float
 
 
 def make_reference(run: Run) -> Reference:
     """Train without a fault, and keep every checkpoint."""
-    start = time.monotonic()
     finish(run.start())
-    return Reference(dict(run.checkpoints()), run.records(), time.monotonic() - start)
+    return Reference(dict(run.checkpoints()), run.records())
 
 
 def finish(processes: list[Process]) -> None:
@@ -119,16 +117,23 @@ def compare(run: Run, reference: Reference) -> None:
 Wait = Callable[[Run, Process, random.Random], bool]
 
 
-def wait_at_random(seconds: float) -> Wait:
-    """Return a function that waits for a part of so many seconds, and returns False if the run ended before."""
+def count_records(run: Run) -> int:
+    """Count the steps, epochs and validations in a run's log."""
+    log = run.folder / "nvlog.json"
+    return log.read_bytes().count(b'"step": [') if log.exists() else 0
+
+
+def wait_at_random(records: int) -> Wait:
+    """Return a function that waits for one of so many records and for a part of a step, or returns False at the run's end."""
 
     def wait(run: Run, process: Process, draw: random.Random) -> bool:
-        end = time.monotonic() + draw.uniform(0, seconds)
-        while time.monotonic() < end:
+        end = count_records(run) + draw.randrange(1, records)
+        while count_records(run) < end:
             if process.poll() is not None:
                 return False
             time.sleep(0.002)
-        return True
+        time.sleep(draw.uniform(0, STEP_SECONDS))
+        return process.poll() is None
 
     return wait
 
@@ -184,11 +189,11 @@ class Report:
         return f"{self.kills} kills, {inside}; {self.runs} resumed runs ended with the bits of an undisturbed one"
 
 
-def attack(name: str, kills: int, epochs: int, folder: Path, seed: int) -> Report:
+def attack(setting: Setting, kills: int, epochs: int, folder: Path, seed: int) -> Report:
     """Kill runs of a setting until `kills` have hit, and compare after each. Raises AssertionError where bits differ."""
-    setting, report, draw = SETTINGS[name], Report(), random.Random(seed)
+    report, draw = Report(), random.Random(seed)
     reference = make_reference(Run(setting, folder / "reference", epochs))
-    wait = wait_for_write if setting.in_write else wait_at_random(0.7 * reference.seconds)
+    wait = wait_for_write if setting.in_write else wait_at_random(len(reference.records))
     hits = 0
     while hits < kills:
         run = Run(setting, folder / f"run_{report.runs}", epochs)
@@ -225,7 +230,7 @@ def main() -> None:
     for name in args.settings:
         kills = args.kills or (WRITE_KILLS if SETTINGS[name].in_write else RANDOM_KILLS)
         with tempfile.TemporaryDirectory(prefix="kills-") as folder:
-            print(f"{name}: {attack(name, kills, args.epochs, Path(folder), args.seed)}", flush=True)
+            print(f"{name}: {attack(SETTINGS[name], kills, args.epochs, Path(folder), args.seed)}", flush=True)
 
 
 if __name__ == "__main__":

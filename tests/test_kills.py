@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.kills import SETTINGS, attack
+from tests.kills import SETTINGS, Setting, attack
 
 pytestmark = pytest.mark.slow
 
 EPOCHS = 5
+CASES = {  # all that the settings have, in fewer runs
+    "write": SETTINGS["write"],
+    "amp, two processes": SETTINGS["amp"]._replace(processes=2),
+    "shard, two processes": Setting("WaveGlow", "-bs 1 --shard --num-workers 1", processes=2),
+}
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_killed_runs_are_resumed_to_the_bits_of_an_undisturbed_one(setting: str, tmp_path: Path) -> None:
-    kills = 2 if SETTINGS[setting].in_write else 1
-    report = attack(setting, kills, EPOCHS, tmp_path, seed=1)
-    assert (report.files + report.links if SETTINGS[setting].in_write else report.kills) >= kills
+@pytest.mark.parametrize("setting", CASES.values(), ids=CASES)
+def test_killed_runs_are_resumed_to_the_bits_of_an_undisturbed_one(setting: Setting, tmp_path: Path) -> None:
+    kills = 2 if setting.in_write else 1
+    report = attack(setting, kills, EPOCHS, tmp_path, seed=3)
+    assert (report.files + report.links if setting.in_write else report.kills) >= kills
