@@ -16,7 +16,7 @@ from tests.fuzz.targets import LONGEST, TARGETS, check, warm_up
 KEPT = {target: [path.read_bytes() for path in sorted((CORPUS / target).iterdir())] for target in TARGETS}
 CHANGES = 40  # of each target
 FUZZED = ("text", "checkpoint")  # `python -m tests.fuzz` fuzzes the others
-SECONDS = 5
+SECONDS = 2
 
 
 @pytest.mark.parametrize("target", TARGETS)
