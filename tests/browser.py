@@ -58,7 +58,7 @@ def open_page(browser, address: str) -> None:
 
 def wait(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
     """Return the first true value of a condition; an element that a redraw takes away meanwhile counts as not there yet."""
-    deadline, reason = time.monotonic() + seconds, ""
+    deadline, pause, reason = time.monotonic() + seconds, 0.05, ""
     while True:
         try:
             if value := condition():
@@ -66,7 +66,8 @@ def wait(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
         except REDRAWS as error:
             reason = f": {error}"
         assert time.monotonic() < deadline, f"the page did not get there in time{reason}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.5)  # each look costs time in four processes
 
 
 def value_of(page, name: str) -> str:
