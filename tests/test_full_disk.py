@@ -92,12 +92,10 @@ def test_a_write_on_a_full_disk_leaves_the_old_file(disk: Path, name: str) -> No
     assert path.stat().st_size > 100_000
 
 
-@pytest.mark.parametrize(
-    ("model", "free"), [("Tacotron2", 0), ("Tacotron2", 200_000), ("WaveGlow", 20_000), ("WaveGlow", 1_500_000)]
-)
-def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> None:
+@pytest.mark.parametrize("free", [0, 20_000, 1_500_000])
+def test_training_on_a_disk_that_fills_up(disk: Path, free: int) -> None:
     """The log, the curves or a checkpoint may be the first to meet the end of the disk."""
-    argv = [*flags(model, disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
+    argv = [*flags("WaveGlow", disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
     succeed("train.py", *argv, "--epochs", 1)
     whole = {path.name: path.read_bytes() for path in disk.glob("checkpoint_*_0.pt")}
     fill(disk, free)
