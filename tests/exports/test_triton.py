@@ -80,7 +80,8 @@ def test_config_pbtxt_is_a_model_config(export_of) -> None:
     assert not whole.model_transaction_policy.decoupled
     assert [value.name for value in whole.output] == ["audio", "samples", "sampling_rate"]
     strings = {name: parameter.string_value for name, parameter in parts.parameters.items()}
-    assert strings == {"sigma_infer": "0.7", "denoising_strength": "0.05", "voice_of": "tts"}
+    settings = {"vocoder": "waveglow", "sigma_infer": "0.7", "denoising_strength": "0.05"}
+    assert strings == settings | {"voice_of": "tts"}
     for config in (whole, parts):
         assert [value.name for value in config.input] == ["text", "seed"]
         (warm_up,) = config.model_warmup
