@@ -8,6 +8,8 @@ import pytest
 import torch
 
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
+# PyTorch's compiler: no probe of the CPU's instructions, and no pool of processes, each of which imports PyTorch.
+os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 # Files that take longest, which start first: a long file at the end would keep one process busy while the others wait.
 LONGEST = (
