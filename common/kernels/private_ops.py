@@ -18,11 +18,16 @@ from torch import Tensor
 
 
 class Processor(NamedTuple):
-    """A CPU as Linux's /proc/cpuinfo describes it: ("AuthenticAMD", 26) is Zen 5; empty and 0 where unknown."""
+    """A CPU as Linux's /proc/cpuinfo describes it; empty and 0 where unknown."""
 
     vendor: str = ""
     family: int = 0
     name: str = ""
+
+    @property
+    def is_zen_5(self) -> bool:
+        """True for AMD's Zen 5, where oneDNN's convolutions in float32 outrun matrix products."""
+        return (self.vendor, self.family) == ("AuthenticAMD", 26)
 
 
 @cache

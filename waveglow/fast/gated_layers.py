@@ -57,7 +57,7 @@ def gated_layers(inputs: Inputs, dilations: Sequence[int], layers: Sequence[Laye
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return GatedLayers.apply(dilations, dtype, *tensors)
     with torch.autocast(inputs.x.device.type, enabled=False):
-        return run_layers(*_arrange(dilations, dtype, tensors))
+        return run_layers(*_arrange(dilations, dtype, tensors, forward_alone=True))
 
 
 def run_layers(
@@ -86,14 +86,14 @@ def run_layers(
 
 
 def _arrange(
-    dilations: Sequence[int], dtype: torch.dtype, tensors: Sequence[Tensor]
+    dilations: Sequence[int], dtype: torch.dtype, tensors: Sequence[Tensor], forward_alone: bool = False
 ) -> tuple[Inputs, list[Layer], list[Convolution]]:
     """Cast inputs and the weights of all layers to that dtype, and choose how each layer convolves."""
     inputs = Inputs(*(tensor.to(dtype) for tensor in tensors[:3]))
     layers: list[Layer] = []
     ways: list[Convolution] = []
     for layer, dilation in zip(group(tensors[3:]), dilations, strict=True):
-        way = convolution(inputs.x, layer.dilated, dilation)
+        way = convolution(inputs.x, layer.dilated, dilation, forward_alone)
         others = (tensor.to(dtype) for tensor in layer[1:])
         layers.append(Layer(way.arrange(layer.dilated, dtype), *others))
         ways.append(way)

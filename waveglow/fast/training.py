@@ -17,8 +17,6 @@ from common.kernels.private_ops import Processor
 from waveglow.fast.gated_layers import dilations_of, gated_layers, layer_inputs, merge_weights, split_outputs
 from waveglow.model import WN, Invertible1x1Conv, Upsample, WaveGlow
 
-ZEN_5 = ("AuthenticAMD", 26)
-
 # B batch, T frames, M mels, G groups, C channels of a flow, N channels of the condition
 
 
@@ -39,7 +37,7 @@ def gains(cpu: Processor, device: torch.device, half: bool) -> bool:
 
     Measured: 0.82 (WaveGlow-256) and 0.87 (WaveGlow-512) of the plain model's speed, where other CPUs gain 1.3 to 1.5.
     """
-    return device.type != "cpu" or half or (cpu.vendor, cpu.family) != ZEN_5
+    return device.type != "cpu" or half or not cpu.is_zen_5
 
 
 class TrainingWN(WN):
