@@ -54,11 +54,13 @@ def main(argv: list[str] | None = None) -> None:
     parse_args(sys.argv[1:] if argv is None else argv)()
 
 
-def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
-    """Load plain models and write a target's files."""
-    source = load_source(vocoders_for(args.target), named_checkpoints(args, SPECS), config, args.voice)
+def write_export(
+    target: str, checkpoints: Mapping[str, Path], folder: Path | None, output: Path, config: SynthesisConfig
+) -> None:
+    """Load plain models and write a target's files; `checkpoints` are by the models' flags, `folder` is the voice's."""
+    source = load_source(vocoders_for(target), checkpoints, config, folder)
     print(f"voice: {source.voice.description}", flush=True)
-    export(args.target, source, args.output)
+    export(target, source, output)
 
 
 def run(directory: Path, options: RunOptions, settings: Mapping[str, Any]) -> None:
@@ -104,7 +106,8 @@ def parse_args(argv: list[str]) -> Callable[[], None]:
     if args.vocoder:
         check_vocoder(args.target, args.vocoder)
     values = {"vocoder": args.vocoder, "sigma_infer": args.sigma_infer, "denoising_strength": strength}
-    return partial(write_export, args, SynthesisConfig(**values, plain=True))
+    config = SynthesisConfig(**values, plain=True)
+    return lambda: write_export(args.target, named_checkpoints(args, SPECS), args.voice, args.output, config)
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
 """The parts of a voice that every target exports, each a plain module over tensors with named inputs and outputs.
 
-Random numbers are inputs: the prenet's keep masks and WaveGlow's noise. So an export and PyTorch can run on the same draws.
+Random numbers are inputs: the prenet's keep masks and the vocoder's noise. So an export and PyTorch can run on the same draws.
 """
 
 from __future__ import annotations

@@ -94,13 +94,12 @@ class PairSynthesis(PulseNoiseSynthesis):
 def interpolate(values: Tensor, known: Tensor) -> Tensor:
     """pulse_noise.synthesis.interpolate, by comparing all places with each other."""
     frames = torch.arange(values.shape[0], device=values.device)
+    known = known | ~known.any()  # where none is known, all stay as they are
     places = torch.where(known, frames, -1)
     before = torch.where(frames[:, None] >= places, places, -1).amax(1)
     places = torch.where(known, frames, values.shape[0])
     after = torch.where(frames[:, None] <= places, places, values.shape[0]).amin(1)
     left, right = torch.where(before < 0, after, before), torch.where(after >= values.shape[0], before, after)
-    nothing = ~known.any()
-    left, right = torch.where(nothing, frames, left), torch.where(nothing, frames, right)
     share = (frames - left).to(values.dtype) / (right - left).clamp(min=1)
     return values[left] * (1 - share) + values[right] * share
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-# B batch, P prenet size, T frames, g samples in a group, G groups
+# B batch, P prenet size, T frames, N samples, g samples in a group, G groups
 
 BITS = 2**32
 MULTIPLIERS = 0x7FEB352D, 0x45D9F3B  # below 2^31, so that products of 32 bits stay within int64

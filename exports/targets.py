@@ -39,7 +39,6 @@ CALIBRATION = (
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 WITHOUT_PACKAGES = ("torchscript", "aotinductor", "triton")  # targets that need none of them
-WITH_ONNX = ("onnx", "onnx-int8", "onnx-float16", "triton", "triton-onnx", "web")  # targets that can hold every vocoder
 
 
 class Source(NamedTuple):
@@ -100,7 +99,7 @@ def missing_parts(target: str) -> str:
 
 def vocoders_for(target: str) -> list[str]:
     """The flags of the vocoders that a target can hold."""
-    return [kind.spec.flag for kind in VOCODERS.values() if target in WITH_ONNX or not kind.onnx_only]
+    return [kind.spec.flag for kind in VOCODERS.values() if not kind.targets or target in kind.targets]
 
 
 def check_vocoder(target: str, flag: str) -> None:

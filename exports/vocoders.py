@@ -33,7 +33,7 @@ class VocoderExport:
     noise: Callable[[Any], nn.Module]  # config -> a module: mels (B, M, T), seeds (B,) -> z
     load: Callable[[Mapping[str, Call], Mapping[str, Any], dict[str, Any]], LoadedModel]  # open parts, config, options
     more_frames: int = 0  # frames beyond those whose audio is kept
-    onnx_only: bool = False
+    targets: tuple[str, ...] = ()  # that can hold it; none: all of them
 
 
 def _load_waveglow(calls: Mapping[str, Call], config: Mapping[str, Any], options: dict[str, Any]) -> LoadedModel:
@@ -65,7 +65,7 @@ VOCODERS = {
             noise=lambda config: WhiteNoise(config.hop_length),
             load=_load_pulse_noise,
             more_frames=1,
-            onnx_only=True,
+            targets=("onnx", "onnx-int8", "onnx-float16", "triton", "triton-onnx", "web"),
         ),
     )
 }

@@ -93,13 +93,18 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def vocoder_of(manifest: Manifest) -> VocoderExport:
-    """The vocoder of an export."""
-    return next(vocoder for name, vocoder in VOCODERS.items() if name in manifest.models)
+def _vocoder_of(manifest: Manifest) -> VocoderExport:
+    """The vocoder of an export. Raises DataError if its manifest names none."""
+    for name, vocoder in VOCODERS.items():
+        if name in manifest.models:
+            return vocoder
+    raise DataError(
+        f"export.json: models: {', '.join(manifest.models)}; expected {' or '.join(VOCODERS)}; export again"
+    )
 
 
 def _partwise(open_part: Callable[[str], Call], manifest: Manifest, options: dict[str, Any]) -> Models:
-    vocoder = vocoder_of(manifest)
+    vocoder = _vocoder_of(manifest)
     parts = {name: open_part(name) for name in (*ACOUSTIC_PARTS, *vocoder.names)}
     decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
     loaded = vocoder.load(parts, manifest.models[vocoder.spec.name], options)

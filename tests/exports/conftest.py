@@ -129,7 +129,8 @@ def make_exports(folder: Path, *targets: str) -> None:
     for target in there:
         export(target, small_source(), folder / target)
     if "onnx" in there:
-        export("onnx", pulse_noise_source(), folder / "pulse-noise")
+        for target in {"onnx", "web"} & set(there):
+            export(target, pulse_noise_source(), folder / f"{target}-pulse-noise")
     for target in there:
         if target in RUNNERS and target != "tensorrt":
             for flags in ([], ["--programs"]) if target == "torchscript" else ([],):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.audio.stft import SILENCE
+from common.audio.stft import SILENCE, STFT
 from common.inference.config import SynthesisConfig
 from exports import engines, pulse_noise
 from exports.pulse_noise import Pair, PairSTFT, VocodePulseNoise
@@ -60,8 +60,6 @@ def test_pairs_are_complex_numbers() -> None:
 
 @pytest.mark.parametrize("sizes", [(256, 64, 256), (250, 50, 200)], ids=str)
 def test_the_transform_is_that_of_the_plain_model(sizes: tuple[int, int, int]) -> None:
-    from common.audio.stft import STFT
-
     stft, audio = STFT(*sizes), torch.randn(2, sizes[1] * 20)
     ours = PairSTFT(stft)
     pair, spectrum = ours.spectrum(audio), stft.spectrum(audio)
@@ -101,7 +99,7 @@ def test_the_onnx_file_equals_the_plain_model_at_other_sizes(tmp_path) -> None:
 def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(export_of) -> None:
     config, source = SynthesisConfig(seed=4, plain=True), pulse_noise_source()
     plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, config)
-    ours = load_voice(export_of("onnx").parent / "pulse-noise", config)
+    ours = load_voice(export_of("onnx").parent / "onnx-pulse-noise", config)
     for one, other in zip(ours.speak(TEXTS), plain.speak(TEXTS), strict=True):
         assert one.audio.shape == other.audio.shape and other.audio.abs().max() > 0.01
         torch.testing.assert_close(one.audio, other.audio, rtol=0, atol=TOLERANCE)
@@ -116,7 +114,7 @@ def test_each_item_of_the_single_file_equals_the_plain_models(export_of, monkeyp
     skip_without_packages()
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(export_of("onnx").parent / "pulse-noise" / "tts.onnx"))
+    session = onnxruntime.InferenceSession(str(export_of("onnx").parent / "onnx-pulse-noise" / "tts.onnx"))
     assert {value.name for value in session.get_inputs()} == {"ids", "lengths"}  # the others have defaults
     source, lengths, seeds = pulse_noise_source(), [6, 11, 20], np.array([3, 4, 5])
     ids = torch.randint(1, 100, (3, 20), generator=torch.Generator().manual_seed(0))

@@ -106,10 +106,16 @@ def test_a_missing_runtime_and_another_language_are_refused(tmp_path, monkeypatc
         web.check_page(default_options() | {"text_cleaners": ["basic_cleaners"]})
 
 
+@pytest.fixture(params=["web", "web-pulse-noise"])
+def directory(export_of, request) -> Path:
+    """A page's directory."""
+    return export_of("web").parent / request.param
+
+
 @pytest.fixture
-def address(export_of):
+def address(directory):
     """The page's address on a server of files on loopback."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(export_of("web")))
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(directory))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -140,7 +146,7 @@ def expected_samples(directory: Path, seed: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_the_page_speaks(export_of, address, page) -> None:
+def test_the_page_speaks(directory, address, page) -> None:
     from selenium.webdriver.common.keys import Keys
 
     def element(name: str):
@@ -156,7 +162,6 @@ def test_the_page_speaks(export_of, address, page) -> None:
     wait_for_button()
     type_text(SPOKEN)
     element("seed").clear()
-    directory = export_of("web")
     spoken = [expected_samples(directory, seed) for seed in range(8)]
     expected = max(spoken, key=len)
     element("seed").send_keys(str([len(samples) for samples in spoken].index(len(expected))))

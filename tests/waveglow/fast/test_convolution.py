@@ -5,10 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.kernels.private_ops import Processor
 from waveglow.fast.convolution import Convolution, Direct, WinogradTiles, convolution
 
-TILES = WinogradTiles(8)
 WAYS = [Direct(1), Direct(2), *(WinogradTiles(dilation) for dilation in (1, 2, 8))]
 
 
@@ -81,11 +79,3 @@ def test_tiles_are_chosen_where_they_save_work(dtype, channels, kernel, groups, 
     x = torch.empty(1, groups, channels, dtype=dtype)
     assert convolution(x, torch.empty(8, channels, kernel), dilation) == way
     assert convolution(x.to("meta"), torch.empty(8, channels, kernel), dilation) == Direct(dilation)
-
-
-@pytest.mark.parametrize(
-    ("family", "forward_alone", "way"), [(26, True, Direct(8)), (26, False, TILES), (25, True, TILES)]
-)
-def test_a_forward_alone_has_no_tiles_on_zen_5(monkeypatch, family: int, forward_alone: bool, way: Convolution) -> None:
-    monkeypatch.setattr("waveglow.fast.convolution.processor", lambda: Processor("AuthenticAMD", family))
-    assert convolution(torch.empty(1, 1000, 256), torch.empty(8, 256, 3), 8, forward_alone) == way

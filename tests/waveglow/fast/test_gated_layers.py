@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from common import precision
+from common.kernels.private_ops import Processor
 from waveglow.config import WNConfig
+from waveglow.fast.convolution import WinogradTiles
 from waveglow.fast.gated_layers import GatedLayers, Inputs, Layer, gated_layers
 from waveglow.fast.training import TrainingWN
 from waveglow.model import WN
@@ -35,9 +37,8 @@ def both(wn: WN, x_a: torch.Tensor, condition: torch.Tensor) -> list[list[torch.
 )
 def test_outputs_and_gradients_equal_the_plain_ones(batch, layers, kernel, in_tiles, groups: int, monkeypatch) -> None:
     """To rounding in float64, with dilations that reach past both ends of a short clip."""
-    if (
-        in_tiles
-    ):  # layers of three taps, however few channels and groups they have; the first has 5 channels, and so none
+    # Layers of three taps, however few channels and groups they have; the first has 5 channels, and so none.
+    if in_tiles:
         monkeypatch.setattr("waveglow.fast.convolution.MIN_CHANNELS", 6)
         monkeypatch.setattr("waveglow.fast.convolution.MAX_PADDING", 1000)
     wn = network(layers, kernel)
@@ -102,3 +103,20 @@ def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype |
         plain, fast = both(wn, x, condition)
     for got, want in zip(fast, plain, strict=True):
         assert (got.float() - want.float()).norm() <= bound * want.float().norm()
+
+
+@pytest.mark.parametrize(
+    ("family", "forward_alone", "in_tiles"), [(26, True, False), (26, False, True), (25, True, True)]
+)
+def test_a_forward_alone_has_no_tiles_on_zen_5(monkeypatch, family: int, forward_alone: bool, in_tiles: bool) -> None:
+    monkeypatch.setattr("waveglow.fast.convolution.processor", lambda: Processor("AuthenticAMD", family))
+    monkeypatch.setattr("waveglow.fast.convolution.MIN_CHANNELS", 6)
+    monkeypatch.setattr("waveglow.fast.convolution.MAX_PADDING", 1000)
+    tiled, forward = [], WinogradTiles.forward
+    monkeypatch.setattr(WinogradTiles, "forward", lambda way, *inputs: tiled.append(way) or forward(way, *inputs))
+    wn, x, condition = network(), torch.randn(1, 4, 7).double(), torch.randn(1, 10, 7).double()
+    with torch.set_grad_enabled(not forward_alone):
+        outputs = TrainingWN(wn)(x, condition)
+    assert bool(tiled) == in_tiles
+    for fast, plain in zip(outputs, wn(x, condition), strict=True):
+        torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
