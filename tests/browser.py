@@ -50,9 +50,11 @@ def start_browser(profile: Path, *flags: str):
 
 
 def open_page(browser, address: str) -> None:
-    """Load a page freshly at a phone's width."""
+    """Load a page freshly at a phone's width, with empty logs."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    browser.execute_script("window.stop()")  # the page before logs each request that it gives up
     browser.get_log("performance")
+    browser.get_log("browser")
     browser.get(address)
 
 

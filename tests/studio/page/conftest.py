@@ -38,7 +38,6 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def page(browser, server):
     """The page of the project `other`, freshly loaded at a phone's width."""
-    browser.get_log("browser")
     open_page(browser, f"{server.address}?project=other")
     wait(lambda: browser.find_elements("id", "clip"))
     wait(lambda: value_of(browser, "clip"))  # events work

@@ -28,7 +28,6 @@ def project(projects) -> Project:
 @pytest.fixture
 def page(browser, server):
     """The page of the project `spoken`, freshly loaded at a phone's width."""
-    browser.get_log("browser")
     web.open_page(browser, f"{server.address}?project=spoken")
     web.wait(lambda: browser.find_elements("id", "project") and web.value_of(browser, "project") == "spoken")
     return browser
