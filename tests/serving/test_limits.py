@@ -7,7 +7,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +32,9 @@ DEADLINE = 120  # seconds
 GET = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
 SPEECH = "/v1/audio/speech"
 TEXT = "Two. Yes! " * 10
+SENTENCE = "It is late and the ferry waits until noon and then it leaves."
+LATE = 0.55  # seconds of a message, less than the idle timeout
+REAL_TIME_LIMIT = 1.6  # seconds of idle timeout, more than the longest message in real time takes
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -73,7 +79,7 @@ def read(client: socket.socket, ending: bytes) -> bytes:
     return data
 
 
-def test_a_connection_is_kept_alive_and_then_closed(server: uvicorn.Server) -> None:
+def a_connection_is_kept_alive_and_then_closed(server: uvicorn.Server) -> None:
     """Uvicorn's own timer, or the patience for the next head, closes it once it is idle."""
     with connect(server) as client:
         for _ in range(3):
@@ -82,7 +88,7 @@ def test_a_connection_is_kept_alive_and_then_closed(server: uvicorn.Server) -> N
         assert client.recv(1) == b""
 
 
-def test_a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
+def a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
     """The gate limits bodies."""
     with connect(server) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n")
@@ -92,7 +98,7 @@ def test_a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
         assert read(client, b"slow").startswith(b"HTTP/1.1 200")
 
 
-def test_a_socket_stays_open_beyond_the_patience(server: uvicorn.Server) -> None:
+def a_socket_stays_open_beyond_the_patience(server: uvicorn.Server) -> None:
     client_of = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
     host, port = server.servers[0].sockets[0].getsockname()[:2]
     with client_of.connect(f"ws://{host}:{port}/", open_timeout=DEADLINE) as client:
@@ -102,15 +108,16 @@ def test_a_socket_stays_open_beyond_the_patience(server: uvicorn.Server) -> None
             assert client.recv(timeout=DEADLINE) == "hello"
 
 
-def test_a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off(server: uvicorn.Server) -> None:
+def a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off(server: uvicorn.Server) -> None:
     """Uvicorn alone would wait for it without end."""
     with connect(server) as client:
         client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         client.recv(1)
-        wait(lambda: not server.server_state.connections)
+        own = client.getsockname()
+        wait(lambda: own not in [connection.client for connection in server.server_state.connections])
 
 
-def test_a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
+def a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
     with connect(server) as client:
         client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         time.sleep(PATIENCE / 2)
@@ -119,6 +126,22 @@ def test_a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
             size += len(part)
             time.sleep(0.05)
     assert size > LARGE
+
+
+CLIENTS = (
+    a_connection_is_kept_alive_and_then_closed,
+    a_body_may_take_longer_than_a_head,
+    a_socket_stays_open_beyond_the_patience,
+    a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off,
+    a_client_that_reads_slowly_gets_all,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def visits(server: uvicorn.Server) -> Iterator[list[Future[None]]]:
+    """All clients at once, beside the tests before theirs: they only wait."""
+    with ThreadPoolExecutor(len(CLIENTS)) as pool:
+        yield [pool.submit(client, server) for client in CLIENTS]
 
 
 class Reader:
@@ -143,13 +166,14 @@ class Reader:
         await asyncio.wait_for(app(self.scope, self.receive, self.send), DEADLINE)
 
 
-def reader_of(kind: str, text: str, seconds: Any, **settings: Any) -> Reader:
-    """A reader that asks for a text: of PCM, or of a socket, where it is the end unless the settings say otherwise."""
+def reader_of(kind: str, text: str, seconds: Any, last: str = "end", **settings: Any) -> Reader:
+    """A reader that asks for a text: of PCM, or of a socket, in a message of type `last`."""
     if kind == "http":
         body = {"input": text, "response_format": "pcm", "sample_rate": 22050} | settings
         return Reader("http", SPEECH, [{"type": "http.request", "body": json.dumps(body).encode()}], seconds)
-    received = {"type": "websocket.receive", "text": json.dumps({"type": "end", "text": text} | settings)}
-    return Reader("websocket", f"{SPEECH}/stream", [{"type": "websocket.connect"}, received], seconds)
+    sent = [{"type": "start", **settings}, {"type": last, "text": text}]
+    received = [{"type": "websocket.receive", "text": json.dumps(message)} for message in sent]
+    return Reader("websocket", f"{SPEECH}/stream", [{"type": "websocket.connect"}, *received], seconds)
 
 
 def bytes_of(reader: Reader) -> bytes:
@@ -160,66 +184,88 @@ def in_real_time(message: dict[str, Any]) -> float:
     return len(message.get("body") or message.get("bytes") or b"") / 2 / 22050
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(kind: str) -> None:
-    """No message takes --idle-timeout, and all together take longer than the audio and that."""
-    # At four times the speed, audio of short sentences lasts for less than the pauses between messages.
-    reader = reader_of(kind, LONG if kind == "http" else TEXT, lambda _: 0.55, seed=3, speed=4.0)
-    with running_engine(idle_timeout=0.6, page=False) as engine:
-        run(reader.read(make_app(engine, engine.config)))
-        run(until(lambda: not sample(engine, "tts_queue_length")))
-    assert "behind its audio (--idle-timeout)" in reader.scope["log"]["error"]
-    assert reader.sent[-1]["type"] != "websocket.close" and reader.sent[-1].get("more_body") is not False
-
-
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_a_reader_in_real_time_gets_all(kind: str) -> None:
-    """The audio lasts longer than --idle-timeout."""
-    reader = reader_of(kind, LONG, in_real_time, seed=3)
-    with running_engine(idle_timeout=6, page=False) as engine:
-        run(reader.read(make_app(engine, engine.config)))
-    assert len(bytes_of(reader)) / 2 > 6 * 22050 and "error" not in reader.scope["log"]
-    assert reader.sent[-1]["type"] == "websocket.close" or reader.sent[-1]["more_body"] is False
-
-
-def test_a_slow_reader_of_audio_is_not_idle() -> None:
-    """The audio is computed sooner than the client reads it; the idle time begins after its last part."""
-    text = "It is late and the ferry waits until noon and then it leaves."
-    reader = reader_of("websocket", f"{text}\n", lambda _: 0.25, type="text")  # less than a stall
-    with running_engine(idle_timeout=0.5, seed=3, page=False) as engine:
-        run(reader.read(make_app(engine, engine.config)))
-    assert bytes_of(reader) == pcm(text)
-    assert reader.sent[-1]["type"] == "websocket.close" and "0.5 seconds" in reader.sent[-1]["reason"]
-
-
-def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(monkeypatch) -> None:
-    pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
+async def read_wyoming_late(engine: Engine) -> Any:
+    """The event of a client whose messages take LATE each, None if it is cut off."""
     from wyoming.client import AsyncTcpClient
     from wyoming.tts import Synthesize
 
     from serving.wyoming import serve_wyoming
     from tests.recipe import free_port
 
-    async def read_late(handler: Any, event: Any) -> None:
-        await asyncio.sleep(0.55)
+    port = free_port()
+    server = await serve_wyoming(engine, "127.0.0.1", port)
+    try:
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            for _ in range(10):
+                await client.write_event(Synthesize("Two.").event())
+            return await asyncio.wait_for(client.read_event(), 60)
+    except ConnectionError:
+        return None
+    finally:
+        await server.stop()
 
-    async def call(engine: Engine) -> Any:
-        port = free_port()
-        server = await serve_wyoming(engine, "127.0.0.1", port)
-        try:
-            async with AsyncTcpClient("127.0.0.1", port) as client:
-                for _ in range(10):
-                    await client.write_event(Synthesize("Two.").event())
-                return await asyncio.wait_for(client.read_event(), 60)
-        except ConnectionError:
-            return None
-        finally:
-            await server.stop()
 
-    monkeypatch.setattr("wyoming.server.AsyncEventHandler.write_event", read_late)
-    with running_engine(idle_timeout=0.6) as engine:
-        assert run(call(engine)) is None
+@pytest.fixture(scope="module")
+def readers() -> dict[str, Any]:
+    """Readers of one engine at their ends; they read at once, since they only wait. Wyoming's is what it read last."""
+    # At four times the speed, audio of short sentences lasts for less than the pauses between messages.
+    quick: dict[str, Any] = {"seed": 3, "speed": 4.0}
+    found: dict[str, Any] = {
+        "slow": reader_of("websocket", f"{SENTENCE}\n", lambda _: 0.25, "text", seed=3)
+    }  # no stall
+    for kind, text in (("http", LONG), ("websocket", TEXT)):
+        found |= {f"late {kind}": reader_of(kind, text, lambda _: LATE, **quick)}
+        found |= {f"{kind} in real time": reader_of(kind, LONG, in_real_time, **quick)}
+
+    async def read_late(*_: Any) -> None:
+        await asyncio.sleep(LATE)
+
+    async def read_all(engine: Engine) -> None:
+        limits = {name: REAL_TIME_LIMIT if "real" in name else engine.config.idle_timeout for name in found}
+        apps = {name: make_app(engine, replace(engine.config, idle_timeout=limit)) for name, limit in limits.items()}
+        reading = [found[name].read(app) for name, app in apps.items()]
+        others = [read_wyoming_late(engine)] if find_spec("wyoming") else []
+        found["wyoming"] = (await asyncio.gather(*reading, *others))[-1]
+
+    with running_engine(idle_timeout=0.6, page=False) as engine, pytest.MonkeyPatch.context() as patch:
+        if find_spec("wyoming"):
+            patch.setattr("wyoming.server.AsyncEventHandler.write_event", read_late)
+        run(read_all(engine))
         run(until(lambda: not sample(engine, "tts_queue_length")))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(kind: str, readers: dict[str, Any]) -> None:
+    """No message takes --idle-timeout, and all together take longer than the audio and that."""
+    reader = readers[f"late {kind}"]
+    assert "behind its audio (--idle-timeout)" in reader.scope["log"]["error"]
+    assert reader.sent[-1]["type"] != "websocket.close" and reader.sent[-1].get("more_body") is not False
+
+
+def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(readers: dict[str, Any]) -> None:
+    pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
+    assert readers["wyoming"] is None
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_reader_in_real_time_gets_all(kind: str, readers: dict[str, Any]) -> None:
+    """The audio lasts longer than --idle-timeout."""
+    reader = readers[f"{kind} in real time"]
+    assert in_real_time({"body": bytes_of(reader)}) > REAL_TIME_LIMIT and "error" not in reader.scope["log"]
+    assert reader.sent[-1]["type"] == "websocket.close" or reader.sent[-1]["more_body"] is False
+
+
+def test_a_slow_reader_of_audio_is_not_idle(readers: dict[str, Any]) -> None:
+    """The audio is computed sooner than the client reads it; the idle time begins after its last part."""
+    reader = readers["slow"]
+    assert bytes_of(reader) == pcm(SENTENCE)
+    assert reader.sent[-1]["type"] == "websocket.close" and "0.6 seconds" in reader.sent[-1]["reason"]
+
+
+@pytest.mark.parametrize("number", range(len(CLIENTS)), ids=[client.__name__ for client in CLIENTS])
+def test_time_of_clients(number: int, visits: list[Future[None]]) -> None:
+    visits[number].result(DEADLINE)
 
 
 def test_limits_of_uvicorn(engine: Engine) -> None:
