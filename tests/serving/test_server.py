@@ -1,5 +1,6 @@
 """A server process: OpenAI's client, Wyoming's client, clients that leave, the key, limits, the command line."""
 
+import socket
 import subprocess
 import wave
 from pathlib import Path
@@ -74,6 +75,11 @@ def test_a_port_that_is_taken() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(DataError, match=rf"--port {port}: cannot listen there \(Address already in use\)"):
             listen("127.0.0.1", port)
+
+
+def test_a_connection_sends_small_parts_at_once() -> None:
+    with listen("127.0.0.1", 0) as port, socket.create_connection(port.getsockname()), port.accept()[0] as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_flags_reach_the_settings(monkeypatch) -> None:
