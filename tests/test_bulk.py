@@ -14,7 +14,7 @@ import torch
 
 import models
 from common.checkpoint.files import load_checkpoint
-from tests.recipe import LAUNCHER, call, read_steps, run, speech_flags, start, succeed, train_tiny_model
+from tests.recipe import read_steps, run, speech_flags, start, start_ranks, succeed, train_tiny_model
 from tests.test_third_model import BEEPER, Beeper
 
 pytestmark = pytest.mark.slow
@@ -106,10 +106,11 @@ def test_two_processes_share_the_lines(tmp_path: Path) -> None:
     """The same files bit for bit as one process; one log with the totals of both."""
     one, two = tmp_path / "one", tmp_path / "two"
     succeed("inference.py", *words(one, "--seed", 3, "-bs", 12))
-    code, out, err = call(*LAUNCHER, "inference.py", *words(two, "--seed", 3, "-bs", 2))
-    assert code == 0, err
+    processes = start_ranks("inference.py", *words(two, "--seed", 3, "-bs", 2))
+    out, err = (process.communicate(timeout=300) for process in processes)
+    assert [process.returncode for process in processes] == [0, 0], (out, err)
     assert sounds(one) == sounds(two) and len(sounds(two)) == len(LINES)
-    assert ", in 2 processes" in out
+    assert ", in 2 processes" in out[0]
     totals = [data for step, data in read_steps(two / "nvlog.json") if step == ()]
     assert len(totals) == 1 and set(totals[0]) == set(read_steps(one / "nvlog.json")[-1][1])
     records = [(two / f"inference{rank}.jsonl").read_text().count('"line"') for rank in ("", ".1")]

@@ -72,7 +72,7 @@ from synthesizer import SynthesisConfig, Synthesizer
 torch.set_num_threads(1)
 precision.keep_freed_memory(torch.device("cpu"))
 voice = Synthesizer.embedded(config=SynthesisConfig(seed=1), device="cpu")
-lines = voice.lines(["It is half past nine, and the train leaves."] * 8)
+lines = voice.lines(["It is half past nine, and the train leaves."] * 4)
 alone = voice.speak_batch(lines[:1]).speeches[0].audio
 
 
@@ -92,8 +92,8 @@ def spoken_with(room):  # MB above the memory of the voice and one line -> was t
     return halved, spoken
 
 
-none, all_at_once = 0, 240
-assert spoken_with(all_at_once) == (0, 8)
+none, all_at_once = 0, 120
+assert spoken_with(all_at_once) == (0, 4)
 while all_at_once - none > 1:
     room = (none + all_at_once) // 2
     halved, spoken = spoken_with(room)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from matplotlib.image import imread
 from scipy.io import wavfile
 
 from common.run.nvlog import read_log
-from tests.recipe import MODELS, ROOT, SHARED, clips, read_steps, speech_flags, succeed
+from tests.recipe import MODELS, ROOT, SHARED, call, clips, read_steps, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -85,9 +84,9 @@ def printed_by(script: str, *words: object) -> str:
     """Run a command, some in a process of their own, and return its stdout."""
     if script == "train.py" or "griffin-lim" in words:
         return succeed(script, *words)
-    done = subprocess.run([sys.executable, script, *map(str, words)], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, f"{script}: {done.stderr}"
-    return done.stdout
+    done = call(sys.executable, script, *words)
+    assert done.code == 0, f"{script}: {done.err}"
+    return done.out
 
 
 @pytest.fixture(scope="module")

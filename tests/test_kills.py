@@ -10,7 +10,7 @@ from tests.kills import SETTINGS, Setting, attack
 
 pytestmark = pytest.mark.slow
 
-EPOCHS = 5
+EPOCHS = 3
 CASES = {  # all that the settings have, in fewer runs
     "write": SETTINGS["write"],
     "amp, two processes": SETTINGS["amp"]._replace(processes=2),
