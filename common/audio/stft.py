@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -212,17 +213,31 @@ class TacotronSTFT(nn.Module):
 
 
 def mel_filters(config: AudioConfig) -> Tensor:
-    """Mel filters (M, F): triangles on Slaney's scale (linear below 1 kHz, logarithmic above), each of unit area."""
-    # librosa imports numba and scipy, which takes over a second; runs on cached mels never come here.
-    from librosa.filters import mel
+    """Mel filters (M, F): triangles on Slaney's scale (linear below 1 kHz, logarithmic above), each of unit area.
 
-    basis = mel(
-        sr=config.sampling_rate,
-        n_fft=config.filter_length,
-        n_mels=config.n_mel_channels,
-        fmin=config.mel_fmin,
-        fmax=config.mel_fmax,
-        htk=False,
-        norm="slaney",
-    )
-    return torch.from_numpy(basis).float()
+    Those of librosa.filters.mel, whose import takes a second, bit for bit.
+    """
+    low, high = _mels_from_hz(np.array([config.mel_fmin, config.mel_fmax]))
+    edges = _hz_from_mels(np.linspace(low, high, config.n_mel_channels + 2))[:, None]  # (M + 2, 1)
+    widths, distances = np.diff(edges, axis=0), edges - np.fft.rfftfreq(config.filter_length, 1 / config.sampling_rate)
+    rising, falling = -distances[:-2] / widths[:-1], distances[2:] / widths[1:]
+    basis = np.maximum(0, np.minimum(rising, falling)).astype(np.float32)
+    if not basis.any(axis=1).all():
+        where = f"{config.n_mel_channels} from {config.mel_fmin:g} to {config.mel_fmax:g} Hz"
+        warnings.warn(
+            f"some mel filters are empty, with {where} and --filter-length {config.filter_length}", stacklevel=2
+        )
+    return torch.from_numpy((basis * (2 / (edges[2:] - edges[:-2]))).astype(np.float32))
+
+
+MEL_WIDTH, BREAK = 200 / 3, 1000.0  # Hz: of a mel below the break
+MEL_RATIO = np.log(6.4) / 27  # logarithm of the ratio of frequencies a mel apart above it
+
+
+def _mels_from_hz(hz: np.ndarray) -> np.ndarray:
+    return np.where(hz < BREAK, hz / MEL_WIDTH, BREAK / MEL_WIDTH + np.log(np.maximum(hz, BREAK) / BREAK) / MEL_RATIO)
+
+
+def _hz_from_mels(mels: np.ndarray) -> np.ndarray:
+    above = mels - BREAK / MEL_WIDTH
+    return np.where(above < 0, mels * MEL_WIDTH, BREAK * np.exp(MEL_RATIO * above))

@@ -2,6 +2,8 @@
 
 Each block gathers its weights for its own forward and backward only. A process holds 1 / world_size of the state and one block's
 weights. Zhao et al. 2023, "PyTorch FSDP", arXiv:2304.11277.
+
+FSDP takes half a second to import, hence only where it is used: commands that never train import this file, too.
 """
 
 from __future__ import annotations
@@ -14,9 +16,6 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 from torch import Tensor, nn
-from torch.distributed import fsdp
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from common.run.distributed import Dist
@@ -29,6 +28,9 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
 
     With cpu_offload the shards and the optimizer are on the CPU.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
     # The models' outputs are views, but no code writes into them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for module in model.modules():
@@ -37,13 +39,12 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
     for tensor in model.state_dict().values():
         torch_dist.broadcast(tensor, src=0)  # other processes have other random weights
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
-    # Attributes of fsdp, not imports: an older PyTorch has to reach precision.check_pytorch first.
-    policy = fsdp.CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else fsdp.OffloadPolicy()
+    policy = CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else OffloadPolicy()
     least = SMALLEST_BLOCK * _size(model)
     for block in _blocks(model):
         if _size(block) >= least:
-            fsdp.fully_shard(block, mesh=mesh, offload_policy=policy)
-    fsdp.fully_shard(model, mesh=mesh, offload_policy=policy)
+            fully_shard(block, mesh=mesh, offload_policy=policy)
+    fully_shard(model, mesh=mesh, offload_policy=policy)
     return model
 
 
@@ -58,16 +59,20 @@ def _leave_weights_in_place(rnn: nn.RNNBase) -> None:
 
 def is_sharded(model: nn.Module) -> bool:
     """True for a model whose parameters `shard` has sharded."""
+    from torch.distributed.tensor import DTensor
+
     return any(isinstance(weight, DTensor) for weight in model.parameters())
 
 
 @contextmanager
 def accumulate_only(trained: nn.Module) -> Iterator[None]:
     """Context in which backward adds to this process's gradients without an all-reduce."""
+    from torch.distributed.fsdp import FSDPModule
+
     if isinstance(trained, DistributedDataParallel):
         with trained.no_sync():
             yield
-    elif isinstance(trained, fsdp.FSDPModule):
+    elif isinstance(trained, FSDPModule):
         trained.set_requires_gradient_sync(False)
         yield
         trained.set_requires_gradient_sync(True)
@@ -84,6 +89,8 @@ def share_buffers(model: nn.Module) -> None:
 
 def gather_full(value: Any) -> Any:
     """Gather every sharded tensor in nested dicts and lists, on the CPU; every process has to call it."""
+    from torch.distributed.tensor import DTensor
+
     if isinstance(value, DTensor):
         return value.full_tensor().cpu()
     if isinstance(value, dict):
@@ -95,6 +102,8 @@ def gather_full(value: Any) -> Any:
 
 def shard_like(value: Any, example: Any) -> Any:
     """Shard a full tensor as `example` is sharded; return the value itself where `example` is not sharded."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if not isinstance(example, DTensor) or not isinstance(value, Tensor) or value.shape != example.shape:
         return value
     on_device = value.to(example.device, example.dtype)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import signal
 
 from common.data.clip_report import FULL_SCALE, clipped_runs
 from studio.prepare.arguments import CuttingConfig, FaultLimits
@@ -71,6 +70,8 @@ def bandwidth(samples: np.ndarray, rate: int) -> float:
 
     For each frequency the 95th percentile of its power over frames of WINDOW counts, since only some sounds have high frequencies.
     """
+    from scipy import signal  # takes half a second to import, which the page's server can spare
+
     size = round(WINDOW * rate)
     if len(samples) < 2 * size:
         return min(rate / 2, HIGHEST)

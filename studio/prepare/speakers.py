@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import signal
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
@@ -101,6 +100,8 @@ def is_sound_only(ours: Sequence[ClipSound], ours_sound: Sound, theirs: np.ndarr
 
 def degrade(samples: np.ndarray, rate: int, sound: Sound, room: float = 0.0) -> np.ndarray:
     """Give a clip (N,) noise and the bandwidth of other clips, in a room whose reverberation takes some seconds."""
+    from scipy import signal  # takes half a second to import; few preparations compare voices
+
     changed = samples.astype(np.float64)
     if room:  # exponentially decaying noise, as strong as the direct sound
         times = np.arange(1, round(room * rate)) / rate

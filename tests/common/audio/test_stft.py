@@ -11,7 +11,7 @@ import torch
 
 from common.audio.audio_processing import NORMALIZATIONS, normalize
 from common.audio.silence import DEPTH, FRAME, is_silent, sound_bounds
-from common.audio.stft import STFT, AudioConfig, TacotronSTFT
+from common.audio.stft import STFT, AudioConfig, TacotronSTFT, mel_filters
 from common.errors import DataError, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,14 +83,23 @@ def test_inverse_of_a_spectrum_no_audio_has_is_librosas_least_squares() -> None:
 def test_log_mels_are_librosas(options: dict) -> None:
     config = AudioConfig(**options)
     audio = sweep(6000)
-    mel = librosa.feature.melspectrogram(
-        y=audio, sr=config.sampling_rate, n_fft=config.filter_length, hop_length=config.hop_length,
-        win_length=config.win_length, n_mels=config.n_mel_channels, fmin=config.mel_fmin, fmax=config.mel_fmax,
-        power=1.0, pad_mode="reflect",
-    )  # fmt: skip
+    filters = {
+        "sr": config.sampling_rate, "n_fft": config.filter_length, "n_mels": config.n_mel_channels,
+        "fmin": config.mel_fmin, "fmax": config.mel_fmax,
+    }  # fmt: skip
+    np.testing.assert_array_equal(mel_filters(config).numpy(), librosa.filters.mel(**filters))
+    lengths = {"hop_length": config.hop_length, "win_length": config.win_length}
+    mel = librosa.feature.melspectrogram(y=audio, **filters, **lengths, power=1.0, pad_mode="reflect")
     got = TacotronSTFT.from_config(config).mel_spectrogram(as_batch(audio))[0]
     assert got.shape == (config.n_mel_channels, 6000 // config.hop_length + 1)
     assert np.abs(got.numpy() - np.log(np.maximum(mel, 1e-5))).max() < 1e-4
+
+
+def test_filters_without_a_frequency_are_a_warning() -> None:
+    with pytest.warns(
+        UserWarning, match="some mel filters are empty, with 400 from 0 to 8000 Hz and --filter-length 1024"
+    ):
+        mel_filters(AudioConfig(n_mel_channels=400))
 
 
 def test_silence_is_the_floor_full_scale_is_in_range_and_nothing_goes_into_checkpoints() -> None:
