@@ -16,6 +16,7 @@ from common.inference.vocoders import LoadedModel
 from common.options import from_options
 from exports import engines, torchscript
 from exports.aotinductor import open_package
+from exports.manifest import NAME as MANIFEST
 from exports.manifest import Manifest, read_manifest
 from exports.models import (
     Call,
@@ -25,7 +26,7 @@ from exports.models import (
     exported_acoustic,
     exported_waveglow,
 )
-from exports.vocoders import VOCODERS, VocoderExport
+from exports.vocoders import VOCODERS
 from models import default_options
 from synthesizer import Synthesizer
 from tacotron2.config import Tacotron2Config
@@ -60,6 +61,9 @@ def load_voice(
         UsageError: options that need a new export.
     """
     manifest = read_manifest(directory)
+    if not VOCODERS.keys() & manifest.models.keys():
+        found, wanted = ", ".join(manifest.models), " or ".join(VOCODERS)
+        raise DataError(f"{directory / MANIFEST}: models: {found}; expected {wanted}; export again")
     config = config or SynthesisConfig()
     if config.half or config.int8:
         raise UsageError(f"{directory}: the number format is fixed by the files; leave --fp16 and --int8 out")
@@ -93,18 +97,8 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def _vocoder_of(manifest: Manifest) -> VocoderExport:
-    """The vocoder of an export. Raises DataError if its manifest names none."""
-    for name, vocoder in VOCODERS.items():
-        if name in manifest.models:
-            return vocoder
-    raise DataError(
-        f"export.json: models: {', '.join(manifest.models)}; expected {' or '.join(VOCODERS)}; export again"
-    )
-
-
 def _partwise(open_part: Callable[[str], Call], manifest: Manifest, options: dict[str, Any]) -> Models:
-    vocoder = _vocoder_of(manifest)
+    vocoder = next(entry for name, entry in VOCODERS.items() if name in manifest.models)
     parts = {name: open_part(name) for name in (*ACOUSTIC_PARTS, *vocoder.names)}
     decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
     loaded = vocoder.load(parts, manifest.models[vocoder.spec.name], options)

@@ -118,6 +118,13 @@ def test_a_changed_and_a_missing_file_are_named(copy) -> None:
     assert "export again" in str(error.value)
 
 
+def test_a_manifest_without_a_vocoder_is_named(copy) -> None:
+    manifest = copy("torchscript") / "export.json"
+    manifest.write_text(manifest.read_text().replace('"WaveGlow"', '"WaveGlue"'))
+    with pytest.raises(DataError, match=f"^{manifest}: models: Tacotron2, WaveGlue; expected WaveGlow or PulseNoise; "):
+        load_voice(manifest.parent)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [(None, "no such file; expected a dir"), ("{", "not JSON"), ("[]", "not a JSON object"), ("{}", "format None")],
