@@ -15,7 +15,7 @@ os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_COMPILE_THREADS":
 # Files that take longest, which start first: a long file at the end would keep one process busy while the others wait.
 LONGEST = (
     "test_page", "exports/test_targets", "test_without_gpu", "test_speed", "train/test_command", "prepare/test_command",
-    "test_lost_processes", "test_multiproc", "test_scale", "test_train", "test_kills", "test_fast_ways", "test_hostile",
+    "test_scale", "test_multiproc", "test_train", "test_kills", "test_fast_ways", "test_hostile",
     "test_limits", "test_training_features", "test_full_disk",
 )  # fmt: skip
 

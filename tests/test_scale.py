@@ -1,8 +1,11 @@
-"""Training that loses processes, spans nodes or shards weights ends with the weights of a single process."""
+"""Training over processes and nodes, sharded or not, ends with the weights of a single process; a hang or lost machine ends it."""
 
 import os
+import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ import torch
 from common.checkpoint.files import load_checkpoint
 from tests.recipe import (
     LAUNCHER,
+    Process,
     children,
     flags,
     read_steps,
@@ -21,8 +25,11 @@ from tests.recipe import (
 )
 
 pytestmark = pytest.mark.slow
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 
 EPOCHS = ["--epochs", "3"]
+SHORT = ["--timeout-minutes", 0.1]
+ENDLESS = ["--epochs", 10**5, "-bs", 1]
 
 
 def train_together(*argv: object) -> str:
@@ -81,7 +88,7 @@ def test_two_processes_train_as_one_with_batches_of_twice_the_size(single_proces
             assert items == pytest.approx([4 * 4096] * 2)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+@needs_proc
 def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path: Path, two_processes: Path) -> None:
     """Kill one after the first step of epoch 1; the launcher restarts all processes from the checkpoint of epoch 0."""
     argv = [*flags("WaveGlow", tmp_path, 8), *EPOCHS, "--epochs-per-checkpoint", "1"]
@@ -137,3 +144,96 @@ def test_sharded_tacotron2_validates_a_clip_on_one_process(tmp_path: Path) -> No
         found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
     assert len(found["whole"]) == 2
     assert found["cut"] == pytest.approx(found["whole"], rel=1e-4)
+
+
+def rank_of(process: int) -> int:
+    """Return a process's rank as torchrun set it."""
+    words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return next(int(word.removeprefix(b"RANK=")) for word in words if word.startswith(b"RANK="))
+
+
+def kill_all(*processes: int) -> None:
+    for process in processes:
+        if Path(f"/proc/{process}").exists():
+            os.kill(process, signal.SIGKILL)
+
+
+def stored_iteration(folder: Path) -> int:
+    return load_checkpoint(folder / "checkpoint_WaveGlow_last.pt")["iteration"]
+
+
+class Survivor(NamedTuple):
+    """What is left of a run into `folder`: a process or its launcher, and the iteration of the checkpoint at the fault."""
+
+    process: Process
+    folder: Path
+    iteration: int
+
+
+def hang(folder: Path, number: int, started: list[Process]) -> Survivor:
+    processes = start_ranks("train.py", *flags("WaveGlow", folder), *ENDLESS, *SHORT)
+    started += processes
+    wait_for_epoch_1(processes[0], folder)
+    processes[number].send_signal(signal.SIGSTOP)
+    return Survivor(processes[1 - number], folder, stored_iteration(folder))
+
+
+def lose_machine(folder: Path, number: int, started: list[Process]) -> Survivor:
+    """Two launchers stand for two machines; one and its process are killed, with the store of the meeting place or without."""
+    nodes = start_nodes(*flags("WaveGlow", folder), *ENDLESS, *SHORT)
+    started += nodes
+    wait_for_epoch_1(nodes[0], folder)
+    by_rank = {rank_of(children(node.pid)[0]): node for node in nodes}
+    kill_all(by_rank[number].pid, *children(by_rank[number].pid))
+    return Survivor(by_rank[1 - number], folder, stored_iteration(folder))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def survivors(tmp_path_factory) -> Iterator[dict[tuple[Any, int], Survivor]]:
+    """The survivors of each fault of each process. They wait for the others during the tests before theirs."""
+    started: list[Process] = []
+    if needs_proc.args[0]:
+        yield {}
+        return
+    try:
+        yield {
+            (fault, number): fault(tmp_path_factory.mktemp("run"), number, started)
+            for fault in (hang, lose_machine)
+            for number in (0, 1)
+        }
+    finally:
+        for process in started:
+            if process.poll() is None:
+                kill_all(process.pid, *children(process.pid))
+
+
+@needs_proc
+@pytest.mark.parametrize("hung", [0, 1])
+def test_a_process_that_hangs_is_named_and_the_main_one_saves(survivors: dict, hung: int) -> None:
+    process, folder, before = survivors[hang, hung]
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    named = f"process {hung} of 2 did not answer for 0.1 minutes (--timeout-minutes): stopped, waiting for a disk"
+    # The store is lost with the main process, so that the other one cannot tell which process hangs.
+    assert ("error: " + named if hung else "did not answer for 0.1 minutes") in err and "Traceback" not in err
+    after = stored_iteration(folder)
+    if hung == 0:  # the main process alone can save
+        assert after == before
+        return
+    assert re.search(rf"; saved {folder}/checkpoint_WaveGlow_\d+\.pt; add --resume-from-last", err)
+    assert before < after == sum(len(step) == 2 for step, _ in read_steps(folder / "nvlog.json"))
+    epoch = load_checkpoint(folder / "checkpoint_WaveGlow_last.pt")["epoch"]
+    argv = [*flags("WaveGlow", folder), "-bs", 1, "--epochs", epoch + 1, "--resume-from-last"]
+    assert f"resuming in epoch {epoch}" in succeed("train.py", *argv)
+
+
+@needs_proc
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_machine_ends_the_run_on_the_others(survivors: dict, lost: int) -> None:
+    process, folder, _ = survivors[lose_machine, lost]
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 1
+    # A launcher that loses the store ends its process, sometimes before that one has found the loss.
+    found = r"error: (process \d of 2|another process of this run) ended for the reason above, or with a machine"
+    assert re.search(found, err) or "RendezvousConnectionError" in err
+    load_checkpoint(folder / "checkpoint_WaveGlow_last.pt")
