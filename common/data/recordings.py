@@ -14,12 +14,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-import librosa
 import numpy as np
 import torch
 
 from common.audio import silence
-from common.audio.audio_processing import read_audio, save_audio
+from common.audio.audio_processing import read_audio, resample, save_audio
 from common.audio.stft import AudioConfig
 from common.data.filelist import SHOWN, misplaced_columns
 from common.data.parallel import run_parallel
@@ -275,8 +274,7 @@ def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
     try:
         samples = read_mono(source, treatment)[0][clip.start : clip.end]
         if clip.rate != rate:
-            # soxr, a dependency of librosa, is exact to 20 bits at "high quality", and the copy has 16
-            samples = librosa.resample(samples, orig_sr=clip.rate, target_sr=rate, res_type="soxr_hq")
+            samples = resample(samples, clip.rate, rate)
         save_audio(target, torch.from_numpy(samples), rate)
     except DataError as error:
         return str(error)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from common.audio.audio_processing import resample
 from common.errors import DataError
 
 # N samples
@@ -53,12 +54,7 @@ def optional_import(**stand_ins: Mapping[str, Any]) -> Iterator[None]:
 def at_rate(audio: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     """Resample audio (N,) from `rate` to `wanted` Hz, band-limited, as float32 (N',)."""
     audio = np.asarray(audio, dtype=np.float32)
-    if rate == wanted or not audio.size:
-        return audio
-    import librosa
-
-    # soxr is a dependency of librosa
-    return librosa.resample(audio, orig_sr=rate, target_sr=wanted, res_type="soxr_hq")
+    return audio if rate == wanted or not audio.size else resample(audio, rate, wanted)
 
 
 class OpinionScore:

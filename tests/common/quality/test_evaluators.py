@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 
+import librosa
 import numpy as np
 import pytest
 import torch
@@ -47,6 +48,9 @@ def test_a_tone_stays_what_it_was_at_another_rate() -> None:
     resampled = at_rate(tone(22050), 22050, 16000)
     assert (resampled.dtype, resampled.shape) == (np.float32, (16000,))
     assert np.abs(resampled - tone(16000))[200:-200].max() < 1e-4
+    for n_samples in (22050, 40):  # soxr itself gives one sample less of the latter
+        wanted = librosa.resample(tone(22050)[:n_samples], orig_sr=22050, target_sr=16000, res_type="soxr_hq")
+        np.testing.assert_array_equal(at_rate(tone(22050)[:n_samples], 22050, 16000), wanted)
     above = np.sin(2 * np.pi * 10000 * np.arange(22050) / 22050)  # silent at 16 kHz, without an alias at 6 kHz
     assert np.abs(at_rate(above, 22050, 16000))[200:-200].max() < 1e-3
 
