@@ -145,13 +145,6 @@ def test_a_token_of_ones_own_or_a_generated_one(monkeypatch):
     assert choose_token(StudioConfig(token="milk")) == "milk"
 
 
-def test_a_server_with_a_token_prints_it_and_asks_for_it(tmp_path):
-    with serve(tmp_path / "projects", tmp_path, environment={"STUDIO_TOKEN": "tea-and-milk"}) as server:
-        assert server.token == "tea-and-milk"
-        assert ask(server, "/").status == ask(server, "/gradio_api/upload", "POST", b"").status == 401
-        assert ask(server, "/", Authorization="Bearer tea-and-milk", Host="proxy.example").status == 200
-
-
 def escapes(projects: Path) -> list[str]:
     """Paths of files that exist, and that no visitor may read."""
     outside, up = projects.parent / "outside", ("..", "%2e%2e")
