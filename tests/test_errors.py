@@ -181,6 +181,22 @@ def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: st
     assert message in done.err and "Traceback" not in done.err
 
 
+END = """
+from common.errors import exit_on_user_error
+class Cycle:
+    def __del__(self):
+        print("collected")
+with exit_on_user_error():
+    cycle = Cycle()
+    cycle.own = cycle
+"""
+
+
+def test_a_command_collects_no_garbage_at_its_end() -> None:
+    """Its collections would go through all of PyTorch."""
+    assert call(sys.executable, "-c", END) == (0, "", "")
+
+
 # Ctrl-C: code 130.
 
 
