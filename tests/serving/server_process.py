@@ -20,6 +20,8 @@ from tests.recipe import ROOT, free_port, start
 
 SPEECH = "/v1/audio/speech"
 PATIENCE = 120  # seconds
+# Every httpx.get would load the certificates, which takes 20 ms. Each request has a connection of its own.
+http = httpx.Client(timeout=PATIENCE, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 class ServerProcess(NamedTuple):
@@ -33,13 +35,13 @@ class ServerProcess(NamedTuple):
         return [line for line in self.log if line["message"].startswith(message)]
 
     def metric(self, name: str) -> float:
-        text = httpx.get(f"{self.url}/metrics").text
+        text = http.get(f"{self.url}/metrics").text
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     def speak(self, text: str = "Two.", **headers: str) -> bytes:
         body = {"input": text, "response_format": "pcm", "sample_rate": 22050}
-        answer = httpx.post(f"{self.url}{SPEECH}", json=body, headers=headers, timeout=PATIENCE)
+        answer = http.post(f"{self.url}{SPEECH}", json=body, headers=headers)
         assert answer.status_code == 200
         return answer.content
 
@@ -74,7 +76,7 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
         reader = Thread(target=lambda: server.log.extend(map(json.loads, process.stdout)), daemon=True)
         reader.start()
         Thread(target=lambda: server.errors.extend(process.stderr or ()), daemon=True).start()
-        wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
+        wait_until(lambda: http.get(f"{server.url}/readyz").status_code == 200)
         yield server
         process.send_signal(signal.SIGTERM)
         process.wait(60)

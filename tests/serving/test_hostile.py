@@ -24,7 +24,7 @@ import pytest
 
 from tests.recipe import ROOT
 from tests.serving.conftest import LONG, pcm
-from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, request_bytes, serve, wait_until
+from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, http, request_bytes, serve, wait_until
 
 pytestmark = pytest.mark.slow
 MANY = int(os.environ.get("HOSTILE", "1"))
@@ -48,7 +48,7 @@ def healthy(server: ServerProcess, memory: None) -> Iterator[None]:
     """After each attack, the server works as before."""
     yield
     wait_until(lambda: server.metric("tts_queue_length") == 0 == server.metric("tts_active_requests"))
-    assert httpx.get(f"{server.url}/healthz").status_code == 200 and server.speak() == pcm("Two.")
+    assert http.get(f"{server.url}/healthz").status_code == 200 and server.speak() == pcm("Two.")
     assert not [line for line in server.log if "traceback" in line]
     assert not [line for line in server.errors if "Traceback" in line]
 
@@ -58,7 +58,7 @@ def test_random_requests_break_no_promise_of_the_openapi_document(server: Server
     pytest.importorskip("schemathesis", reason="schemathesis, of tests/requirements.txt, is not installed")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     words = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--seed", "1"]
-    words += ["--max-examples", str(5 * MANY), "--workers", "2", "--generation-database", "none", "--no-color"]
+    words += ["--max-examples", str(3 * MANY), "--workers", "2", "--generation-database", "none", "--no-color"]
     words += ["--checks", checks, "--continue-on-failure", "--request-timeout", "60"]
     result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
@@ -73,7 +73,7 @@ def test_bodies_that_are_refused(server: ServerProcess) -> None:
         b'{"input": "a", "model": "../x"}': 404
     }
     for body, status in bodies.items():
-        answer = httpx.post(f"{server.url}{SPEECH}", content=body, headers=JSON, timeout=PATIENCE)
+        answer = http.post(f"{server.url}{SPEECH}", content=body, headers=JSON)
         assert answer.status_code == status and len(answer.content) < 2000, body[:80]
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
@@ -136,7 +136,7 @@ def test_slow_clients_do_not_delay_others(server: ServerProcess) -> None:
     try:
         for i, client in enumerate(clients):
             client.sendall(data[: 20 + i])  # some stop within the headers, some within the body
-        readers = [server.connect() for _ in range(8)]
+        readers = [server.connect() for _ in range(4)]
         for reader in readers:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             reader.sendall(data)  # and never read
@@ -188,14 +188,15 @@ def test_a_crowd_at_once(server: ServerProcess) -> None:
 
 @pytest.fixture
 def page(server: ServerProcess) -> ServerProcess:
-    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
+    if not find_spec("gradio"):  # whose import would take seconds
+        pytest.skip("gradio, of requirements/serving.txt, is not installed")
     return server
 
 
 def test_uploads_that_are_refused(page: ServerProcess) -> None:
     def status_of(body: str, kind: str) -> int:
-        request = {"content": body.encode(), "headers": {"content-type": kind}, "timeout": PATIENCE}
-        return httpx.post(f"{page.url}{API}/upload", **request).status_code
+        request = {"content": body.encode(), "headers": {"content-type": kind}}
+        return http.post(f"{page.url}{API}/upload", **request).status_code
 
     part, disposition = "--x\r\n{}\r\nabc\r\n--x--\r\n", "Content-Disposition: {}\r\n"
     for head in ("", disposition.format("nonsense"), disposition.format('form-data; name="files"')):  # none is a file
@@ -209,7 +210,7 @@ def test_events_that_the_page_does_not_have(page: ServerProcess) -> None:
     for event in (9999, -1, "x", None):
         body = {"data": [1], "fn_index": event, "session_hash": "s"}
         for path in ("queue/join", f"call/{event}"):
-            assert 400 <= httpx.post(f"{page.url}{API}/{path}", json=body, timeout=PATIENCE).status_code < 500
+            assert 400 <= http.post(f"{page.url}{API}/{path}", json=body).status_code < 500
     # Else a fault of the server on these paths would be silent.
     wait_until(lambda: any("values that do not fit the page" in line.get("error", "") for line in page.log))
 
@@ -220,7 +221,7 @@ FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 @pytest.mark.parametrize("value", [7, [], {}, None, "x", FILE], ids=str)
 def test_values_of_wrong_types(page: ServerProcess, value: Any) -> None:
     """Each event of the page ends, with its own error or an outcome, and none of them gets the file."""
-    events = httpx.get(f"{page.url}/config", timeout=PATIENCE).json()["dependencies"]
+    events = http.get(f"{page.url}/config").json()["dependencies"]
     for event in events:
         if event["backend_fn"] and event["inputs"]:
             for data in ([value] * len(event["inputs"]), [value]):
@@ -230,8 +231,8 @@ def test_values_of_wrong_types(page: ServerProcess, value: Any) -> None:
 def outcome(server: ServerProcess, event: int, data: list[Any]) -> str:
     """Send an event, and wait for its end."""
     body = {"data": data, "fn_index": event, "session_hash": "s"}
-    assert httpx.post(f"{server.url}{API}/queue/join", json=body, timeout=PATIENCE).status_code == 200
-    with httpx.stream("GET", f"{server.url}{API}/queue/data", params={"session_hash": "s"}, timeout=PATIENCE) as lines:
+    assert http.post(f"{server.url}{API}/queue/join", json=body).status_code == 200
+    with http.stream("GET", f"{server.url}{API}/queue/data", params={"session_hash": "s"}) as lines:
         for line in lines.iter_lines():
             if line and json.loads(line.removeprefix("data: "))["msg"] == "process_completed":
                 return line
@@ -248,16 +249,15 @@ def test_limits_in_time_and_number() -> None:
     try:
         with serve(*flags, TTS_API_KEY="secret") as server:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(1000, limits[1]), limits[1]))
-            assert httpx.get(f"{server.url}/v1/voices").status_code == 401
+            assert http.get(f"{server.url}/v1/voices").status_code == 401
             key = {"authorization": "Bearer secret"}
             assert server.speak(**key) == pcm("Two.")
             clients_that_read_nothing_are_cut_off(server)
-            requests_that_do_not_arrive_are_cut_off(server)
             connections_beyond_the_files_are_closed(server)
             assert server.speak(**key) == pcm("Two.")
             assert [line for line in server.log if line["level"] != "INFO"] == [] and "secret" not in str(server.log)
             body = {"input": LONG * 20, "response_format": "pcm"}
-            with httpx.stream("POST", f"{server.url}{SPEECH}", json=body, headers=key, timeout=PATIENCE) as response:
+            with http.stream("POST", f"{server.url}{SPEECH}", json=body, headers=key) as response:
                 chunks = response.iter_raw()
                 next(chunks)
                 server.process.send_signal(signal.SIGTERM)
@@ -272,7 +272,7 @@ KEY = "Authorization: Bearer secret\r\n"
 
 
 def clients_that_read_nothing_are_cut_off(server: ServerProcess) -> None:
-    """Their answers give their places in the queue back, and their connections end."""
+    """Their answers give their places in the queue back, and their connections end. Beside them are requests that do not arrive."""
     settings = {"response_format": "wav", "sample_rate": 48000, "speed": 0.25, "stream": True}  # many bytes
     body = json.dumps({"input": LONG * 20} | settings).encode()
     process = psutil.Process(server.process.pid)
@@ -281,6 +281,7 @@ def clients_that_read_nothing_are_cut_off(server: ServerProcess) -> None:
     for reader in readers:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         reader.sendall(request_bytes(body, headers=KEY))
+    requests_that_do_not_arrive_are_cut_off(server)
     wait_until(lambda: len([line for line in server.lines("request") if "read nothing for 1.5 s" in str(line)]) == 2)
     wait_until(lambda: server.metric("tts_queue_length") == 0)  # the line of log comes just before
     wait_until(lambda: process.num_fds() <= files)
