@@ -8,9 +8,11 @@ players, and report.json to --output. `bash scripts/evaluation.sh` installs the 
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common import garbage
     from common.threads import limit_spinning
 
     limit_spinning()  # takes effect before PyTorch is imported
+    garbage.pause()
 
 import json
 import math

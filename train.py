@@ -7,9 +7,11 @@ Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common import garbage
     from common.threads import limit_spinning
 
     limit_spinning()  # takes effect before PyTorch is imported
+    garbage.pause()
 
 import math
 import sys

@@ -7,6 +7,11 @@ python -m exports run DIR -i phrases/phrase.txt -o OUT
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common import garbage
+
+    garbage.pause()
+
 import argparse
 import sys
 from collections.abc import Callable, Mapping

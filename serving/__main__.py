@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
+    from common import garbage
     from common.extras import require
     from common.threads import limit_spinning
     from serving.logs import announce
@@ -12,6 +13,7 @@ if __name__ == "__main__":
     require("bash scripts/serve.sh --install-only", "av", "fastapi", "prometheus_client", "uvicorn")
     announce(sys.argv[1:])
     limit_spinning()  # takes effect before PyTorch is imported
+    garbage.pause()
 
 import asyncio
 import logging

@@ -11,9 +11,11 @@ or a chat model behind any OpenAI-compatible endpoint. Voices are chosen as for 
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common import garbage
     from common.threads import limit_spinning
 
     limit_spinning()  # takes effect before PyTorch is imported
+    garbage.pause()
 
 import argparse
 import os

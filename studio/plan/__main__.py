@@ -7,9 +7,11 @@ for each setting. You may edit the file; `python -m studio.train NAME` follows i
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common import garbage
     from common.threads import limit_spinning
 
     limit_spinning()  # takes effect before PyTorch is imported
+    garbage.pause()
 
 import json
 import shlex

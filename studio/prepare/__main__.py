@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common import garbage
+
+    garbage.pause()
+
 import json
 import statistics
 from collections.abc import Mapping, Sequence

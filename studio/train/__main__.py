@@ -8,9 +8,11 @@ PROJECT/voice/.
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common import garbage
     from common.threads import limit_spinning
 
     limit_spinning()  # takes effect before PyTorch is imported
+    garbage.pause()
 
 import math
 import shlex

@@ -1,5 +1,6 @@
-"""CPU threads beside other processes: the number that is chosen, and the limit of spinning that commands alone set."""
+"""CPU threads beside other processes, the limit of spinning that commands alone set, and the garbage collector as they start."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import time
 
 import pytest
 
+from common import garbage
+from common.errors import exit_on_user_error
 from common.threads import SECONDS, SPIN_LIMIT, SPINS, ThreadBalance, Usage, choose_threads, read_usage
 from tests.recipe import ROOT
 
@@ -79,11 +82,11 @@ def test_a_balance_lowers_and_raises_the_number():
 
 
 WATCH_TORCH = f"""
-import os, runpy, sys
+import gc, os, runpy, sys
 class Watch:
     def find_spec(self, name, *_):
         if name == "torch":
-            print(os.environ.get({SPIN_LIMIT!r}), flush=True)
+            print(os.environ.get({SPIN_LIMIT!r}), gc.isenabled(), flush=True)
             os._exit(0)
 sys.meta_path.insert(0, Watch())
 sys.argv = [sys.argv[1], "--help"]
@@ -92,7 +95,7 @@ runpy.run_path(sys.argv[0], run_name={{name!r}})
 
 
 def limit_at_import(name: str, command: str, **variables: str) -> str:
-    """The limit of spinning in the environment when a file, run as a command or imported, begins to import PyTorch."""
+    """The limit of spinning in the environment, and whether garbage is collected, when a file begins to import PyTorch."""
     code = WATCH_TORCH.replace("{name!r}", repr(name))
     environment = {key: value for key, value in os.environ.items() if key != SPIN_LIMIT} | variables
     run = subprocess.run(
@@ -102,11 +105,18 @@ def limit_at_import(name: str, command: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["train.py", "inference.py", "evaluate.py"])
-def test_commands_limit_spinning_before_pytorch_is_imported(command):
-    assert limit_at_import("__main__", command) == SPINS
-    assert limit_at_import("__main__", command, **{SPIN_LIMIT: "7"}) == "7"  # the user's own
-    assert limit_at_import("imported", command) == "None"
+def test_commands_limit_spinning_and_garbage_collection_before_pytorch_is_imported(command):
+    assert limit_at_import("__main__", command) == f"{SPINS} False"
+    assert limit_at_import("__main__", command, **{SPIN_LIMIT: "7"}) == "7 False"  # the user's own
+    assert limit_at_import("imported", command) == "None True"
 
 
 def test_the_library_leaves_the_process_alone():
-    assert limit_at_import("imported", "synthesizer.py") == "None"
+    assert limit_at_import("imported", "synthesizer.py") == "None True"
+
+
+def test_garbage_is_collected_after_the_imports():
+    gc.unfreeze()
+    garbage.pause()
+    with exit_on_user_error():
+        assert gc.isenabled() and gc.get_freeze_count()
