@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,7 +257,8 @@ def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
     """Show a training's progress from its log until it ends."""
     printed, reported = time.monotonic(), 0
     while process.poll() is None:
-        time.sleep(1.0)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
         done, loss = progress_of(log)
         bar.update(done - bar.n)
         bar.set_postfix_str(f"loss {loss:.3f}" if done else "")

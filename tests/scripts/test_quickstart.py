@@ -20,7 +20,7 @@ from common.run.nvlog import NvLog
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from scripts import quickstart
-from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, start, succeed, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, Process, clips, flags, read_steps, run, start, succeed, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def few_clips(tmp_path: Path, monkeypatch) -> Path:
 
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
-    """Run the quickstart's commands, except the trainings that it watches, without a new process."""
+    """Run the quickstart's commands without a new process, and the trainings that it watches as forks."""
 
     def execute(command: list[str], stdout: TextIO | None = None) -> SimpleNamespace:
         module = command[1] == "-m"
@@ -103,7 +103,11 @@ def in_this_process(monkeypatch) -> None:
         print(result.err, file=sys.stderr)
         return SimpleNamespace(returncode=result.code)
 
-    monkeypatch.setattr(quickstart, "subprocess", SimpleNamespace(run=execute, Popen=subprocess.Popen))
+    def begin(command: list[str], stdout: TextIO) -> Process:
+        return start(*command)
+
+    own = SimpleNamespace(run=execute, Popen=begin, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(quickstart, "subprocess", own)
 
 
 def test_each_plan_has_mels_of_its_own(few_clips: Path, in_this_process, capfd) -> None:
