@@ -4,6 +4,7 @@ A hook in every Python process writes the hosts that it looks up to a file, so t
 kernel has no other interface, also for native code. Exports run so in tests/exports/conftest.py.
 """
 
+import json
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,30 +13,30 @@ from pathlib import Path
 import pytest
 
 from tests import outside_hosts
-from tests.recipe import ENVIRONMENT, ROOT, flags, free_port, skip_without_evaluators, train_tiny_model
+from tests.recipe import ENVIRONMENT, EVALUATORS, ROOT, flags, free_port, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
 # sitecustomize.py, which Python runs at its start
 HOOK = f"{Path(outside_hosts.__file__).read_text()}\n\nwatch(write_to(os.environ['HOSTS']))\n"
-IMPORTS = """
-import importlib, pkgutil, sys
-packages = "common tacotron2 waveglow exports studio benchmarks".split() + ["serving"] * ("serving" in sys.argv[1:])
+# All modules, then inference.py, evaluate.py and the recogniser on a clip of real speech: most of the time goes into imports.
+COMMANDS = """
+import importlib, json, pkgutil, sys
+serving, speech, report, clip = json.loads(sys.argv[1])
+packages = "common tacotron2 waveglow exports studio benchmarks".split() + serving
 names = [m.name for p in packages for m in pkgutil.walk_packages(importlib.import_module(p).__path__, p + ".")]
 names += "models data_functions loss_functions synthesizer hubconf train inference evaluate multiproc".split()
 for name in names:
     if not name.endswith("__main__") and name != "exports.triton_model":
         importlib.import_module(name)
-print(len(names))
-"""
-# evaluate.py, then the recogniser on a clip of real speech
-RECOGNISE = """
-import evaluate, sys
-evaluate.main(sys.argv[2:])
+import evaluate, inference
 from common.audio.audio_processing import read_audio
 from common.quality.recogniser import Recogniser
-audio = read_audio(sys.argv[1], None)
-print(Recogniser()(audio.samples.numpy(), audio.rate))
+for sys.argv, main in ((["inference.py", *speech], inference.main), (["evaluate.py", *report], evaluate.main)):
+    if sys.argv[1:]:
+        main()
+audio = read_audio(clip, None)
+print(len(names), Recogniser()(audio.samples.numpy(), audio.rate) if report else "-")
 """
 # A server with its page, a request, and SIGTERM, in one namespace.
 SERVE = """
@@ -91,29 +92,23 @@ def test_the_hook_sees_an_attempt(tmp_path: Path) -> None:
         run(tmp_path, "-c", connect)
 
 
-def test_imports(tmp_path: Path) -> None:
-    serving = ["serving"] if all(map(find_spec, ("fastapi", "gradio", "av", "wyoming"))) else []
-    assert int(run(tmp_path, "-c", IMPORTS, *serving)) > 100
-
-
-def test_inference(tmp_path: Path) -> None:
-    run(tmp_path, "inference.py", "-i", "phrases/phrase.txt", "-o", tmp_path / "speech", "--cpu", "--seed", 1)
-    assert (tmp_path / "speech" / "audio_0.wav").is_file()
-
-
 def test_training_on_two_processes_with_loader_processes(tmp_path: Path) -> None:
     words = [*flags("Tacotron2", tmp_path / "run"), "--epochs", 1, "--num-workers", 1]
     run(tmp_path, "-m", "multiproc", "--nproc", 2, "train.py", *words)
     assert (tmp_path / "run" / "checkpoint_Tacotron2_last.pt").exists()
 
 
-def test_evaluation(tmp_path: Path) -> None:
-    skip_without_evaluators()
+def test_imports_inference_and_evaluation(tmp_path: Path) -> None:
+    serving = ["serving"] if all(map(find_spec, ("fastapi", "gradio", "av", "wyoming"))) else []
     (tmp_path / "phrases.txt").write_text("Two.\n")
+    words = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", "1", "-o"]
     voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim"]
-    words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path / "report", "--cpu", "--seed", 1]
-    clip = next((ROOT / "corpus").rglob("*.ogg"))
-    assert run(tmp_path, "-c", RECOGNISE, clip, *words, *voice).splitlines()[-1].strip()
+    report = [*words, tmp_path / "report", *voice] if all(map(find_spec, EVALUATORS)) else []
+    arguments = json.dumps(
+        [serving, [*words, tmp_path / "speech"], report, next((ROOT / "corpus").rglob("*.ogg"))], default=str
+    )
+    number, heard = run(tmp_path, "-c", COMMANDS, arguments).splitlines()[-1].split(maxsplit=1)
+    assert int(number) > 100 and heard and (tmp_path / "speech" / "audio_0.wav").is_file()
 
 
 def test_the_server_and_its_page(tmp_path: Path) -> None:
