@@ -45,7 +45,7 @@ def write_talk(path: Path, numbers: range, pause: float = 0.8, **options: object
 
 def run(folder: Path, projects: Path, *words: object) -> Project:
     """Prepare a folder. The recogniser errs in some words of synthetic speech: only texts with hardly a word right are refused."""
-    flags = ["--name", "mine", "--projects", str(projects), "--num-workers", "2", "--max-words-wrong", "0.9"]
+    flags = ["--name", "mine", "--projects", str(projects), "--num-workers", "1", "--max-words-wrong", "0.9"]
     prepare.main([str(folder), *flags, *map(str, words)])
     return Project(name="mine", projects=projects)
 
