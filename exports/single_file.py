@@ -125,8 +125,8 @@ def inputs_with(settings: Collection[str]) -> dict[str, tuple[Any, list[str]]]:
     return {name: value for name, value in INPUTS.items() if name not in VOCODING or name in settings}
 
 
-def glue(model: Tacotron2, vocoder: VocoderExport, vocoder_config: Any, audio: AudioConfig) -> Iterator[Part]:
-    """The steps between the parts."""
+def acoustic_steps(model: Tacotron2) -> Iterator[Part]:
+    """The steps around the parts of the acoustic model."""
     config, batch = model.config, EXAMPLE_BATCH
     seeds, steps = torch.arange(batch), torch.tensor([5, 3])
     width = config.n_mel_channels * config.n_frames_per_step
@@ -143,7 +143,12 @@ def glue(model: Tacotron2, vocoder: VocoderExport, vocoder_config: Any, audio: A
     inputs = {"frames": torch.zeros(9, batch, width), "steps": steps, "max_steps": torch.tensor(100)}
     axes = {"frames": {0: torch.export.Dim("steps"), 1: BATCH[0]}, "steps": BATCH, "max_steps": {}}
     yield Part("collect", Collect(model), inputs, axes, {"mels": FRAMES, "mel_lengths": BATCH, "lengths": BATCH})
-    mels = torch.zeros(batch, config.n_mel_channels, EXAMPLE_FRAMES)
+
+
+def vocoder_steps(vocoder: VocoderExport, vocoder_config: Any, audio: AudioConfig) -> Iterator[Part]:
+    """The steps between the acoustic model and the vocoder."""
+    seeds, steps = torch.arange(EXAMPLE_BATCH), torch.tensor([5, 3])
+    mels = torch.zeros(EXAMPLE_BATCH, audio.n_mel_channels, EXAMPLE_FRAMES)
     inputs = {"refined": mels, "mel_lengths": steps, "lengths": steps + 1}
     axes = {"refined": FRAMES, "mel_lengths": BATCH, "lengths": BATCH}
     yield Part("fill", Fill(audio, vocoder.more_frames), inputs, axes, {"mels": FRAMES, "vocoder_lengths": BATCH})

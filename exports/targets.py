@@ -6,7 +6,7 @@ import functools
 import io
 import platform
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -252,29 +252,40 @@ def onnx_models(source: Source) -> Mapping[str, Any]:
     return {**_acoustic_models(source.acoustic), **_vocoder_models(source)}
 
 
-# Several targets of a voice share the conversions, which take up to a minute.
+def onnx_steps(source: Source) -> Mapping[str, Any]:
+    """The steps between the parts of the single file in ONNX."""
+    return {**_acoustic_steps(source.acoustic), **_vocoder_steps(source)}
+
+
+# Several targets of a voice, and voices with the same acoustic model, share the conversions, which take up to a minute.
 @functools.lru_cache(maxsize=1)
 def _acoustic_models(acoustic: Tacotron2) -> Mapping[str, Any]:
-    from exports.onnx_files import to_onnx
+    return _in_onnx(parts.acoustic_parts(acoustic))
 
-    return {part.name: to_onnx(part) for part in parts.acoustic_parts(acoustic)}
+
+@functools.lru_cache(maxsize=1)
+def _acoustic_steps(acoustic: Tacotron2) -> Mapping[str, Any]:
+    from exports.single_file import acoustic_steps
+
+    return _in_onnx(acoustic_steps(acoustic))
 
 
 @functools.lru_cache(maxsize=1)
 def _vocoder_models(source: Source) -> Mapping[str, Any]:
-    from exports.onnx_files import to_onnx
-
-    return {part.name: to_onnx(part) for part in source.kind.parts(source.vocoder, source.voice.audio)}
+    return _in_onnx(source.kind.parts(source.vocoder, source.voice.audio))
 
 
 @functools.lru_cache(maxsize=1)
-def onnx_steps(source: Source) -> Mapping[str, Any]:
-    """The steps between the parts of the single file in ONNX."""
-    from exports.onnx_files import to_onnx
-    from exports.single_file import glue
+def _vocoder_steps(source: Source) -> Mapping[str, Any]:
+    from exports.single_file import vocoder_steps
 
-    steps = glue(source.acoustic, source.kind, source.vocoder.config, source.voice.audio)
-    return {part.name: to_onnx(part) for part in steps}
+    return _in_onnx(vocoder_steps(source.kind, source.vocoder.config, source.voice.audio))
+
+
+def _in_onnx(steps: Iterable[Part]) -> dict[str, Any]:
+    from exports.onnx_files import to_onnx
+
+    return {step.name: to_onnx(step) for step in steps}
 
 
 def _write_int8(source: Source, add: Add, say: Say) -> None:

@@ -30,27 +30,28 @@ from waveglow.model import WaveGlow
 from waveglow.spec import SPEC as VOCODER
 
 TACOTRON2 = {
-    "n_mel_channels": 5, "symbols_embedding_dim": 6, "encoder_kernel_size": 3, "encoder_n_convolutions": 2,
+    "n_mel_channels": 9, "symbols_embedding_dim": 6, "encoder_kernel_size": 3, "encoder_n_convolutions": 2,
     "encoder_embedding_dim": 8, "attention_rnn_dim": 7, "attention_dim": 4, "attention_location_n_filters": 3,
     "attention_location_kernel_size": 5, "decoder_rnn_dim": 9, "prenet_dim": 6, "max_decoder_steps": 40,
     "postnet_embedding_dim": 7, "postnet_n_convolutions": 3, "n_frames_per_step": 2,
 }  # fmt: skip
 WAVEGLOW = {
-    "n_mel_channels": 5, "n_flows": 4, "n_early_every": 2, "hop_length": 64, "upsample_kernel_size": 256,
+    "n_mel_channels": 9, "n_flows": 2, "n_early_every": 1, "hop_length": 64, "upsample_kernel_size": 256,
     "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 8},
 }  # fmt: skip
-AUDIO = {"n_mel_channels": 5, "filter_length": 256, "hop_length": 64, "win_length": 256}
+AUDIO = {"n_mel_channels": 9, "filter_length": 256, "hop_length": 64, "win_length": 256}
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 # Targets exported in one process: those of ONNX share the conversion of the parts.
 ONNX = ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web")
 GROUPS = (ONNX, ("torchscript", "triton"), ("aotinductor",))
 # Writes the hosts that the process looks up into the file that the first word names.
 PROGRAM = """
-import sys
+import gc, sys
 from pathlib import Path
 from tests.outside_hosts import watch, write_to
 watch(write_to(sys.argv[1]))
 from tests.exports.conftest import make_exports
+gc.freeze()  # a sixth of the time went into collections among all that is imported
 make_exports(Path(sys.argv[2]), *sys.argv[3:])
 """
 
@@ -65,14 +66,14 @@ def skip_without_packages() -> None:
 @functools.cache
 def acoustic_model() -> Tacotron2:
     """A Tacotron 2 whose clips end at different steps."""
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     model = Tacotron2(**TACOTRON2).eval()
     with torch.no_grad():
         for name, parameter in model.decoder.named_parameters():
             if name.startswith(("prenet", "attention")):
                 parameter.mul_(1.5)  # far from uniform attention
         model.decoder.gate_layer.linear_layer.weight.mul_(8)
-        model.decoder.gate_layer.linear_layer.bias.fill_(-1.63)
+        model.decoder.gate_layer.linear_layer.bias.fill_(1.03)
         for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm1d)):
             norm.weight.uniform_(0.5, 1.5)
             norm.bias.normal_(std=0.3)
@@ -95,7 +96,7 @@ def vocoder_model(**config) -> WaveGlow:
 
 def pulse_noise_model(**config) -> PulseNoise:
     """A PulseNoise whose pitch moves, with voiced and unvoiced frames."""
-    torch.manual_seed(2)
+    torch.manual_seed(4)
     model = PulseNoise(channels=8, pitches=16, **config).eval()
     with torch.no_grad():
         model.layers[-1].weight.mul_(20)
@@ -167,6 +168,7 @@ def output_of(shared_exports):
                 environment = os.environ | {
                     "OMP_NUM_THREADS": "1",
                     "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0",
+                    "AOT_INDUCTOR_ENABLE_LINE_TABLES": "0",
                     "TORCHINDUCTOR_VEC_ISA_OK": "1",
                 }
                 done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

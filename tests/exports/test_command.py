@@ -85,7 +85,7 @@ def test_the_manifest_describes_every_file(export_of, source) -> None:
     for name, record in manifest["files"].items():
         contents = (directory / name).read_bytes()
         assert (record["bytes"], record["sha256"]) == (len(contents), hashlib.sha256(contents).hexdigest())
-    assert manifest["files"]["waveglow.onnx"]["inputs"]["mels"] == {"type": "float32", "shape": ["batch", 5, "frames"]}
+    assert manifest["files"]["waveglow.onnx"]["inputs"]["mels"] == {"type": "float32", "shape": ["batch", 9, "frames"]}
     assert manifest["options"].items() >= {"sampling_rate": 22050, "text_cleaners": ["english_cleaners"]}.items()
     assert {"torch", "onnx", "onnxruntime"} <= set(manifest["versions"])
 
@@ -198,7 +198,7 @@ def test_without_a_gpu_tensorrt_is_skipped_with_a_message(export_of, source) -> 
     directory = export_of("tensorrt")
     script = (directory / "build_engines.sh").read_text()
     assert script == build_script(source.parts(), source.vocoder.config)
-    assert "--minShapes=mels:1x5x8,z:1x8x64 --optShapes=mels:1x5x600,z:1x8x4800" in script
+    assert "--minShapes=mels:1x9x8,z:1x8x64 --optShapes=mels:1x9x600,z:1x8x4800" in script
     assert "engines: skipped" in no_engines()
     with pytest.raises(DataError, match="needs ONNX Runtime with TensorrtExecutionProvider"):
         load_voice(directory)

@@ -69,7 +69,7 @@ def test_the_transform_is_that_of_the_plain_model(sizes: tuple[int, int, int]) -
 
 @torch.no_grad()
 def test_the_module_equals_the_plain_model() -> None:
-    model = pulse_noise_model(**AUDIO | {"n_mel_channels": 12})
+    model = pulse_noise_model(**AUDIO)
     inputs = clip(model, 50)
     audio = model.infer(*inputs)
     assert audio.abs().max() > 0.01
@@ -80,15 +80,11 @@ def test_the_module_equals_the_plain_model() -> None:
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_the_onnx_file_equals_the_plain_model_at_other_sizes(tmp_path) -> None:
-    """12 cosines are eliminated in two blocks, the second of which is padded."""
-    skip_without_packages()
-    from exports.onnx_files import to_onnx
-
-    model = pulse_noise_model(**AUDIO | {"n_mel_channels": 12})
-    (part,) = pulse_noise.pulse_noise_parts(model, model.config)
-    (tmp_path / "part.onnx").write_bytes(to_onnx(part).SerializeToString())
-    run = engines.open_onnx(tmp_path / "part.onnx")
+def test_the_onnx_file_equals_the_plain_model_at_other_sizes(export_of) -> None:
+    """9 cosines are eliminated in two blocks, the second of which is padded."""
+    model = pulse_noise_source().vocoder
+    assert model.config.n_mel_channels == 9
+    run = engines.open_onnx(export_of("onnx").parent / "onnx-pulse-noise" / "pulse_noise.onnx")
     for frames in (8, 24, 90):
         inputs = clip(model, frames, frames)
         audio = model.infer(*inputs)

@@ -1,4 +1,7 @@
-"""The graphs' random numbers: distributions by statistics, independence of neighbours, the hash by its inverse."""
+"""The graphs' random numbers: distributions by statistics, independence of neighbours, the hash by its inverse.
+
+test_single_file.py has the same numbers in a graph.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +9,6 @@ import torch
 from scipy import stats
 
 from exports.random_numbers import BITS, MULTIPLIERS, KeepMasks, Noise, mix, normal, uniform
-from tests.exports.conftest import skip_without_packages
 
 pytestmark = pytest.mark.slow
 
@@ -82,24 +84,3 @@ def test_dropout_coincides_neither_between_steps_nor_layers_nor_seeds() -> None:
     assert largest_correlation(series) < 6 / series.shape[1] ** 0.5
     again = torch.stack([keep(torch.tensor(step), seeds.flip(0)) for step in range(120)]).flip(2)
     assert torch.equal(masks, again)
-
-
-def test_a_graph_has_the_same_numbers() -> None:
-    """Bit for bit in the masks, and to float32's rounding of logarithms and cosines in the noise."""
-    skip_without_packages()
-    import onnxruntime
-
-    from exports.onnx_files import to_onnx
-    from exports.parts import BATCH, FRAMES, Part
-
-    seeds, step, mels = torch.tensor([5, 2**33 + 1]), torch.tensor(3), torch.zeros(2, 3, 40)
-    given, of_batch = {"step": step, "seeds": seeds}, {"step": {}, "seeds": BATCH}
-    keep = Part("keep", KeepMasks(64, 0.5), given, of_batch, {"keep": {1: BATCH[0]}})
-    given, of_frames = {"mels": mels, "seeds": seeds}, {"mels": FRAMES, "seeds": BATCH}
-    noise = Part("noise", Noise(8, 256), given, of_frames, {"z": FRAMES})
-    for part, size in ((keep, 1), (noise, 700)):
-        session = onnxruntime.InferenceSession(to_onnx(part).SerializeToString())
-        inputs = {"step": torch.tensor(77), "seeds": torch.tensor([0, 1, -4]), "mels": torch.zeros(3, 3, size)}
-        inputs = {name: inputs[name] for name in part.inputs}
-        (output,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
-        torch.testing.assert_close(torch.from_numpy(output), part.module(**inputs), rtol=0, atol=1e-5)
