@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -127,7 +128,8 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("two")
-    torch.multiprocessing.spawn(one_of_two, args=(free_port(), str(place)), nprocs=2)
+    multiprocessing.set_forkserver_preload(["train"])  # both are forks of a process that has imported PyTorch
+    torch.multiprocessing.start_processes(one_of_two, (free_port(), str(place)), 2, start_method="forkserver")
     return place
 
 
