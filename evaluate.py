@@ -8,11 +8,9 @@ players, and report.json to --output. `bash scripts/evaluation.sh` installs the 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
-    from common.threads import limit_spinning
+    from common.start import before_imports
 
-    limit_spinning()  # takes effect before PyTorch is imported
-    garbage.pause()
+    before_imports()
 
 import json
 import math

@@ -7,11 +7,9 @@ Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
-    from common.threads import limit_spinning
+    from common.start import before_imports
 
-    limit_spinning()  # takes effect before PyTorch is imported
-    garbage.pause()
+    before_imports()
 
 import math
 import sys

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from common import garbage
+from common.start import after_imports
 
 INTERRUPTED, UNREAD = 130, 141  # as shells count: 128 + SIGINT, 128 + SIGPIPE
 # System errors that are due to a file or a disk, not to a mistake in the code.
@@ -68,7 +68,7 @@ def exit_on_user_error() -> Iterator[None]:
     Everything else keeps its traceback. If the reader of stdout, such as `head`, has ended, there is only an exit code. The
     arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
-    garbage.resume()  # all is imported
+    after_imports()
     atexit.register(gc.freeze)  # Python's end would go through all objects, which takes half a second with PyTorch
     try:
         yield

@@ -1,7 +1,6 @@
-"""CPU threads beside other processes: how long waiting threads spin, and how many threads compute.
+"""CPU threads beside other processes: how many of them compute.
 
-OpenMP's threads spin while they wait for each other, on a busy machine on the very cores that the awaited thread needs. The
-commands therefore limit spinning and leave cores to other busy processes. A library must not change its process like this.
+The commands leave cores to other busy processes. A library must not change its process like this.
 """
 
 from __future__ import annotations
@@ -13,18 +12,11 @@ from typing import NamedTuple
 
 import psutil
 
-SPIN_LIMIT = "GOMP_SPINCOUNT"  # read by GNU OpenMP when PyTorch is imported
-SPINS = "20000"  # a fifteenth of the default, and still longer than any wait on an idle machine
 FIXED = "OMP_NUM_THREADS"  # the user's own number of threads
 SECONDS = 1.0  # between two looks at the load, which the kernel counts in steps of 10 ms
 THRESHOLD = (
     0.6  # free cores must differ from the number of threads by this much; above a half, so that the number settles
 )
-
-
-def limit_spinning() -> None:
-    """Limit the spinning of waiting threads, unless the user has set a limit; call it before PyTorch is first imported."""
-    os.environ.setdefault(SPIN_LIMIT, SPINS)
 
 
 class Usage(NamedTuple):

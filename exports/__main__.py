@@ -8,9 +8,9 @@ python -m exports run DIR -i phrases/phrase.txt -o OUT
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
+    from common.start import before_imports
 
-    garbage.pause()
+    before_imports()
 
 import argparse
 import sys

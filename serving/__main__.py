@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    from common import garbage
     from common.extras import require
-    from common.threads import limit_spinning
+    from common.start import before_imports
     from serving.logs import announce
 
     require("bash scripts/serve.sh --install-only", "av", "fastapi", "prometheus_client", "uvicorn")
     announce(sys.argv[1:])
-    limit_spinning()  # takes effect before PyTorch is imported
-    garbage.pause()
+    before_imports()
 
 import asyncio
 import logging

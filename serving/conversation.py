@@ -11,11 +11,9 @@ or a chat model behind any OpenAI-compatible endpoint. Voices are chosen as for 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
-    from common.threads import limit_spinning
+    from common.start import before_imports
 
-    limit_spinning()  # takes effect before PyTorch is imported
-    garbage.pause()
+    before_imports()
 
 import argparse
 import os

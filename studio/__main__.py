@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
     from common.extras import require
-    from common.threads import limit_spinning
+    from common.start import before_imports
 
     require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn")
-    limit_spinning()  # takes effect before PyTorch is imported
-    garbage.pause()
+    before_imports()
 
 import logging
 import os
@@ -21,7 +19,6 @@ from urllib.parse import quote
 
 from fastapi import FastAPI
 
-from common import garbage
 from common.errors import exit_on_user_error
 from common.files import make_folder
 from common.web.gate import is_loopback
@@ -48,10 +45,7 @@ def main(argv: list[str] | None = None) -> None:
         access = Access(token=choose_token(config), port=listener.getsockname()[1])
         remove_old(projects / FOLDER)
         os.environ.setdefault(UPLOADS, str(projects / FOLDER))
-        garbage.pause()
         from studio.page.app import make_app  # Gradio takes seconds to load, and reads UPLOADS
-
-        garbage.resume()
 
         context = Context(projects, config.cpu, Jobs(projects, machine_devices(config.cpu)))
         app = make_app(context, access)

@@ -7,11 +7,9 @@ for each setting. You may edit the file; `python -m studio.train NAME` follows i
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
-    from common.threads import limit_spinning
+    from common.start import before_imports
 
-    limit_spinning()  # takes effect before PyTorch is imported
-    garbage.pause()
+    before_imports()
 
 import json
 import shlex

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common import garbage
+    from common.start import before_imports
 
-    garbage.pause()
+    before_imports()
 
 import json
 import statistics

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from common import garbage
 from common.errors import exit_on_user_error
-from common.threads import SECONDS, SPIN_LIMIT, SPINS, ThreadBalance, Usage, choose_threads, read_usage
+from common.start import SPIN_LIMIT, SPINS, before_imports
+from common.threads import SECONDS, ThreadBalance, Usage, choose_threads, read_usage
 from tests.recipe import ROOT
 
 pytestmark = pytest.mark.slow
@@ -117,6 +117,6 @@ def test_the_library_leaves_the_process_alone():
 
 def test_garbage_is_collected_after_the_imports():
     gc.unfreeze()
-    garbage.pause()
+    before_imports()
     with exit_on_user_error():
         assert gc.isenabled() and gc.get_freeze_count()
