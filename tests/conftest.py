@@ -16,7 +16,7 @@ os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_COMPILE_THREADS":
 LONGEST = (
     "test_page", "exports/test_targets", "test_without_gpu", "test_speed", "train/test_command", "prepare/test_command",
     "test_scale", "test_multiproc", "test_train", "test_kills", "test_fast_ways", "test_hostile",
-    "test_limits", "test_training_features", "test_full_disk",
+    "test_training_features", "test_full_disk",
 )  # fmt: skip
 
 
