@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
-import gc
 import os
 import select
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-
-from common.start import after_imports
 
 INTERRUPTED, UNREAD = 130, 141  # as shells count: 128 + SIGINT, 128 + SIGPIPE
 # System errors that are due to a file or a disk, not to a mistake in the code.
@@ -68,8 +64,9 @@ def exit_on_user_error() -> Iterator[None]:
     Everything else keeps its traceback. If the reader of stdout, such as `head`, has ended, there is only an exit code. The
     arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
+    from common.start import after_imports  # of commands alone
+
     after_imports()
-    atexit.register(gc.freeze)  # Python's end would go through all objects, which takes half a second with PyTorch
     try:
         yield
     except (UsageError, DataError) as error:
