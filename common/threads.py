@@ -1,7 +1,4 @@
-"""CPU threads beside other processes: how many of them compute.
-
-The commands leave cores to other busy processes. A library must not change its process like this.
-"""
+"""How many CPU threads compute: commands leave cores to other busy processes. A library must not change its process like this."""
 
 from __future__ import annotations
 

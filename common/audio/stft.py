@@ -18,6 +18,8 @@ from common.options import option
 MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
 MAX_RATE, MAX_FILTER, MAX_MELS = 1_000_000, 2**20, 10_000  # anything larger is a mistake that would exhaust memory
 SILENCE = float(np.log(np.float32(MIN_MAGNITUDE)))  # log-mel of silence
+MEL_WIDTH, BREAK = 200 / 3, 1000.0  # Hz: the width of a mel of Slaney's scale, up to the break
+MEL_RATIO = np.log(6.4) / 27  # above it, the logarithm of the ratio of frequencies a mel apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,10 +230,6 @@ def mel_filters(config: AudioConfig) -> Tensor:
             f"some mel filters are empty, with {where} and --filter-length {config.filter_length}", stacklevel=2
         )
     return torch.from_numpy((basis * (2 / (edges[2:] - edges[:-2]))).astype(np.float32))
-
-
-MEL_WIDTH, BREAK = 200 / 3, 1000.0  # Hz: of a mel below the break
-MEL_RATIO = np.log(6.4) / 27  # logarithm of the ratio of frequencies a mel apart above it
 
 
 def _mels_from_hz(hz: np.ndarray) -> np.ndarray:
