@@ -1,8 +1,10 @@
-"""Fixtures of every test: one thread, and random numbers that depend only on the test's name; and the order of files."""
+"""Fixtures of every test: one thread, and random numbers that depend only on the test's name; the order of files; the report."""
 
 import gc
 import os
+import re
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,13 +20,73 @@ LONGEST = (
     "test_scale", "test_multiproc", "test_train", "test_kills", "test_fast_ways", "test_hostile",
     "test_training_features", "test_full_disk",
 )  # fmt: skip
+EXTRA = re.compile(r"(?:requirements|tests)/[\w-]+\.txt")  # in the reason of a skip
+OWN_ENVIRONMENT = "requirements/triton.txt"  # an extra that is in no environment with the others
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options with which .ci/run divides the tests between two environments."""
+    parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the ids of the tests that passed")
+    parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests whose ids are in this file")
+    parser.addoption("--require-extras", action="store_true", help="fail where a package of an extra is missing")
+
+
+def pytest_report_header() -> str:
+    """Say how long the suite takes."""
+    return "all tests take 10 to 20 minutes on two cores; -m 'not slow' takes 2"
+
+
+class Report:
+    """What this process is told of all tests: the first failure at once, and at the end the skips for want of each extra."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.passed, self.failed = config, list[str](), False
+        self.missing: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print the first failure, and count what is skipped."""
+        if report.passed and report.when == "call":
+            self.passed.append(report.nodeid)
+        self.pytest_collectreport(report)
+
+    def pytest_collectreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        """The same for a module as a whole."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.missing.update(EXTRA.findall(report.longrepr[2])[:1])
+        if report.failed and not self.failed:
+            self.failed = True
+            terminal = self.config.get_terminal_writer()
+            terminal.line(f"\nfirst failure, {report.nodeid}:\n{report.longreprtext}")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print a line for each extra."""
+        for extra, count in sorted(self.missing.items()):
+            terminalreporter.write_line(f"skipped without {extra}: {count} (tests, or files of tests)")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write --passed-to, and fail for --require-extras."""
+        if path := self.config.getoption("passed_to"):
+            path.write_text("\n".join(map(repr, self.passed)))
+        wanted = [extra for extra in self.missing if extra.startswith("requirements/") and extra != OWN_ENVIRONMENT]
+        if self.config.getoption("require_extras") and wanted and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Report in the process that runs the tests or hands them out."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Report(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first, then all others with slow tests; `--dist loadfile` hands files out in this order.
 
-    Tests marked `gpu` are skipped without a GPU.
+    Tests marked `gpu` are skipped without a GPU; those of --without are left out.
     """
+    if path := config.getoption("without"):
+        done = set(path.read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if repr(item.nodeid) in done])
+        items[:] = [item for item in items if repr(item.nodeid) not in done]
     if not torch.cuda.is_available():
         for item in (item for item in items if item.get_closest_marker("gpu")):
             item.add_marker(pytest.mark.skip(reason="needs a GPU"))

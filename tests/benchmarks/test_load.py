@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 MISSING = [name for name in ("fastapi", "uvicorn", "av", "httpx") if find_spec(name) is None]
-WORDS = "requirements/serving.txt or httpx is not installed: bash scripts/serve.sh --install-only"
+WORDS = "requirements/serving.txt is not installed"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=WORDS)]
 
 

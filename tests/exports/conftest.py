@@ -16,7 +16,7 @@ from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from common.spec import ModelSpec
 from exports.__main__ import main
-from exports.targets import Source, export, missing_parts
+from exports.targets import WITHOUT_PACKAGES, Source, export, missing_parts
 from exports.voice import RUNNERS
 from models import default_options
 from pulse_noise.model import PulseNoise
@@ -157,6 +157,8 @@ def output_of(shared_exports):
 
     @functools.cache
     def run(target: str) -> tuple[str, str]:
+        if target not in WITHOUT_PACKAGES:
+            skip_without_packages()
         if missing := missing_parts(target):
             pytest.skip(missing)
         group = next(targets for targets in GROUPS if target in targets)

@@ -19,7 +19,9 @@ from pulse_noise.spec import SPEC, advise, draw_noise
 from pulse_noise.synthesis import interpolate, pulse_train
 
 MELS, FRAMES, HOP = 20, 150, 256
-NEEDS_PYWORLD = pytest.mark.skipif(find_spec("pyworld") is None, reason="pyworld is not installed")
+NEEDS_PYWORLD = pytest.mark.skipif(
+    find_spec("pyworld") is None, reason="pyworld, of requirements/eval.txt, is not installed"
+)
 
 
 @pytest.fixture(scope="module")

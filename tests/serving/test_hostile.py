@@ -104,7 +104,7 @@ def test_broken_http_is_refused(server: ServerProcess) -> None:
 
 
 def test_messages_of_sockets_that_are_refused(server: ServerProcess) -> None:
-    client_of = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
+    client_of = pytest.importorskip("websockets.sync.client", reason="of requirements/serving.txt")
     from websockets.exceptions import ConnectionClosed
 
     url = server.url.replace("http", "ws") + f"{SPEECH}/stream"

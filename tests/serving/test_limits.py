@@ -99,7 +99,7 @@ def a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
 
 
 def a_socket_stays_open_beyond_the_patience(server: uvicorn.Server) -> None:
-    client_of = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
+    client_of = pytest.importorskip("websockets.sync.client", reason="of requirements/serving.txt")
     host, port = server.servers[0].sockets[0].getsockname()[:2]
     with client_of.connect(f"ws://{host}:{port}/", open_timeout=DEADLINE) as client:
         for _ in range(2):

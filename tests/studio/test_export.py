@@ -59,7 +59,7 @@ def test_only_packed_files_of_the_project_are_downloads(project: Project, name: 
 
 
 def test_targets_that_are_not_installed_are_named_with_their_packages(project: Project, monkeypatch) -> None:
-    monkeypatch.setattr(targets, "EXTRA_PACKAGES", ("onnx", "no-such-package"))
+    monkeypatch.setattr(targets, "EXTRA_PACKAGES", ("torch", "no-such-package"))
     missing = "no-such-package: not installed; `bash scripts/exports.sh` installs them"
     assert targets.missing_parts("onnx") == missing and targets.missing_parts("torchscript") == ""
     with pytest.raises(DataError, match=f"onnx: {missing}"):

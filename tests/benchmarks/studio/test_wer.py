@@ -10,7 +10,7 @@ from common.errors import DataError
 
 pytestmark = pytest.mark.slow
 
-NOT_INSTALLED = "bash scripts/evaluation.sh installs it"
+NOT_INSTALLED = "of requirements/eval.txt"
 
 
 def test_audio_of_a_folder_goes_by_the_line_number(tmp_path: Path) -> None:

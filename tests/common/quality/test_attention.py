@@ -74,7 +74,7 @@ def test_the_furthest_symbol_is_not_that_of_a_single_glance_and_focus_in_closed_
 
 @pytest.fixture
 def counting() -> None:
-    pytest.importorskip("jiwer", reason="bash scripts/evaluation.sh installs it")
+    pytest.importorskip("jiwer", reason="of requirements/eval.txt")
 
 
 @pytest.mark.parametrize(

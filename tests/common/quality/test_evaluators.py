@@ -63,7 +63,7 @@ def test_nothing_has_any_rate() -> None:
 
 @pytest.fixture(scope="module")
 def score() -> OpinionScore:
-    pytest.importorskip("xls_r_sqa", reason="bash scripts/evaluation.sh installs it")  # the part that wants no stand-in
+    pytest.importorskip("xls_r_sqa", reason="of requirements/eval.txt")  # the part that wants no stand-in
     return OpinionScore()
 
 
@@ -88,7 +88,7 @@ def test_noise_and_missing_treble_cost_points(score: OpinionScore, clip: tuple[n
 
 
 def test_noise_costs_points_of_the_second_judge(clip: tuple[np.ndarray, int]) -> None:
-    pytest.importorskip("speechmos", reason="bash scripts/evaluation.sh installs it")
+    pytest.importorskip("speechmos", reason="of requirements/eval.txt")
     judge, (samples, rate) = NoiseScore(), clip
     noise = np.random.default_rng(0).normal(size=len(samples)) * samples.std()
     clean, noisy, nothing = (judge(one, rate) for one in (samples, samples + 0.3 * noise, samples[:0]))

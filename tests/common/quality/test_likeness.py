@@ -19,7 +19,7 @@ FILES = [ROOT / "corpus" / "sentences" / f"sentence_{number:04d}.ogg" for number
 @pytest.fixture
 def world() -> None:
     if find_spec("pyworld") is None:  # importorskip would also skip where it wants a stand-in for a module
-        pytest.skip("no pyworld: bash scripts/evaluation.sh installs it")
+        pytest.skip("pyworld, of requirements/eval.txt, is not installed")
 
 
 def clips() -> list[np.ndarray]:
@@ -106,7 +106,7 @@ def test_any_length_can_be_compared(world, count: int) -> None:
 def test_measures_of_copies_have_their_extremes() -> None:
     """PESQ's largest value is 0.999 + 4 / (1 + e^-2.8...) = 4.64 (P.862.2), ESTOI's is the correlation of a clip with itself."""
     for package in ("pesq", "pystoi"):
-        pytest.importorskip(package, reason="bash scripts/evaluation.sh installs it")
+        pytest.importorskip(package, reason="of requirements/eval.txt")
     clip = clips()[0]
     noise = np.random.default_rng(0).normal(size=len(clip)) * clip.std()
     same, better, worse = (aligned_likeness(clip + share * noise, clip, RATE) for share in (0, 0.1, 1))

@@ -25,7 +25,7 @@ SPOKEN = {  # from filelists/clock_… and sentences_audio_text_val_filelist.txt
 
 @pytest.fixture(scope="module")
 def recogniser() -> Recogniser:
-    pytest.importorskip("moonshine_onnx", reason="bash scripts/evaluation.sh installs it")
+    pytest.importorskip("moonshine_onnx", reason="of requirements/eval.txt")
     return Recogniser()
 
 
