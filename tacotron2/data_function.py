@@ -29,7 +29,7 @@ from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
 from tacotron2.text.alphabet import symbols_file
 from tacotron2.text.cleaners import get_cleaner
-from tacotron2.text.form import Block, Form, join_blocks, name_letter, read_form
+from tacotron2.text.markup import Block, Form, join_blocks, name_letter, read_form
 
 # B batch, S symbols, T frames, M mels
 
@@ -153,7 +153,7 @@ class Tacotron2DataConfig:
 # Inference converts a phrase several times: to check, cut, encode and plot it.
 @lru_cache(maxsize=256)
 def _read_english(text: str) -> str:
-    from tacotron2.text.reading.reader import read_english  # training never reads aloud
+    from common.reading.reader import read_english  # training never reads aloud
 
     return read_english(text)
 
@@ -298,8 +298,8 @@ def _cut_block(block: Block, limit: int, config: Tacotron2DataConfig) -> list[Pi
         or _is_silent(config.encode(block.text), config.alphabet)
     ):
         return whole
+    from common.reading.reader import read_places
     from tacotron2.text import sentences
-    from tacotron2.text.reading.reader import read_places
 
     clean = get_cleaner(config.text_cleaners)
     spellers = filter(None, map(numbers_cleaner, config.text_cleaners))

@@ -30,7 +30,7 @@ from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2, Tacotron2Output
 from tacotron2.text import alphabet_of
-from tacotron2.text.form import ended_sentences
+from tacotron2.text.markup import ended_sentences
 
 
 def config_from_options(options: Options) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from tqdm import tqdm
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, read_lines
 from common.parser import Parser
+from common.reading.reader import read_english
 from corpus.make import (
     MAX_PEAK,
     ROOT,
@@ -40,7 +41,6 @@ from corpus.make import (
     speak,
     write_lines,
 )
-from tacotron2.text.reading.reader import read_english
 
 SPLITS = ("train", "val", "test", "everyday_train", "everyday_val", "everyday_test")
 CHUNK = 50  # clips of one festival process

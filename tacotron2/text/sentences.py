@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from common.reading import tables
 from common.spec import SENTENCE_PAUSE, Piece
 from tacotron2.text.cleaners import ABBREVIATIONS
-from tacotron2.text.reading import tables
 
 # Seconds of silence after a piece, by the mark at its end; a cut between two words adds none.
 CLAUSE_PAUSE, COMMA_PAUSE = 0.25, 0.15

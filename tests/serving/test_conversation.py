@@ -16,7 +16,7 @@ from serving.answers import Turn
 from serving.config import ConversationConfig
 from serving.conversation import NO_WORDS, Conversation, main, speak
 from synthesizer import SynthesisConfig, Synthesizer
-from tacotron2.text.form import ended_sentences as sentence_ends
+from tacotron2.text.markup import ended_sentences as sentence_ends
 from tests.recipe import assert_spoken, run, skip_without_evaluators
 from tests.serving.conftest import chunk, library_voice, reference
 

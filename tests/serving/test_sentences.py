@@ -5,7 +5,7 @@ import random
 import pytest
 
 from serving.sentences import SentenceCutter
-from tacotron2.text.form import ended_sentences
+from tacotron2.text.markup import ended_sentences
 
 TEXT = """Dr. Who came at 5 p.m. on Monday.| Really?| Yes, really!| "It was late."| He left.
 |The end of it

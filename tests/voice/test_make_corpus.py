@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from common.reading.reader import read_english
 from corpus.make import CorpusError, require_tools
 from tacotron2.text import dropped_symbols, text_to_sequence
-from tacotron2.text.reading.reader import read_english
 from tests.recipe import ROOT
 from voice.make_corpus import SPLITS, make, read_clips
 

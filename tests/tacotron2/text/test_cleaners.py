@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UsageError
 from tacotron2.text.cleaners import basic_cleaners, english_cleaners, get_cleaner, spell_numbers
-from tests.tacotron2.text.test_reading import VALUES, value
+from tests.common.reading.test_reading import VALUES, value
 
 ABBREVIATIONS = {
     "Mrs. Mr. Dr. St. Co. Jr.": "misess mister doctor saint company junior",

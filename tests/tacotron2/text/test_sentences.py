@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from common.reading.reader import read_places
 from common.spec import Piece
 from tacotron2.data_function import pieces, spell
-from tacotron2.text.reading.reader import read_places
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, Conversion, cut_text
 
-CASES = [line.split("\t")[0] for line in Path(__file__).with_name("reading_cases.tsv").read_text().splitlines()]
+CASES = [
+    line.split("\t")[0]
+    for line in Path(__file__).parents[2].joinpath("common/reading/reading_cases.tsv").read_text().splitlines()
+]
 END = " And that is the end of this text." * 3
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 
-from tacotron2.text.reading.numbers import (
+from common.reading.numbers import (
     MONTHS,
     cardinal,
     number_or_year,
@@ -12,8 +12,8 @@ from tacotron2.text.reading.numbers import (
     two_digits,
     year,
 )
-from tacotron2.text.reading.patterns import DASH, NO_MORE, POINT, SUFFIX, Rule, any_of, behind
-from tacotron2.text.reading.tables import MEASURES
+from common.reading.patterns import DASH, NO_MORE, POINT, SUFFIX, Rule, any_of, behind
+from common.reading.tables import MEASURES
 
 _MONTH_NAMES = (
     r"Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from tacotron2.text.reading import tables
-from tacotron2.text.reading.dates import month
-from tacotron2.text.reading.numbers import cardinal, digits, groups_of_digits, number_or_year, ordinal
-from tacotron2.text.reading.patterns import POINT, Rule, any_of, behind
+from common.reading import tables
+from common.reading.dates import month
+from common.reading.numbers import cardinal, digits, groups_of_digits, number_or_year, ordinal
+from common.reading.patterns import POINT, Rule, any_of, behind
 
 # --- abbreviations ---
 

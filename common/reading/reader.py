@@ -19,13 +19,13 @@ from functools import cache
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
-from tacotron2.text.reading.dates import DATES
-from tacotron2.text.reading.numerals import NUMERALS
-from tacotron2.text.reading.patterns import Rule, any_of
-from tacotron2.text.reading.quantities import QUANTITIES
-from tacotron2.text.reading.tables import IPA_CONSONANTS, IPA_VOWELS
-from tacotron2.text.reading.units import NUMBERS
-from tacotron2.text.reading.words import ADDRESSES, INITIALISMS, SIGNS, WORDS, is_spelled
+from common.reading.dates import DATES
+from common.reading.numerals import NUMERALS
+from common.reading.patterns import Rule, any_of
+from common.reading.quantities import QUANTITIES
+from common.reading.tables import IPA_CONSONANTS, IPA_VOWELS
+from common.reading.units import NUMBERS
+from common.reading.words import ADDRESSES, INITIALISMS, SIGNS, WORDS, is_spelled
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")

@@ -5,8 +5,8 @@ They come after those of quantities.py. The last rule matches any remaining digi
 
 from __future__ import annotations
 
-from tacotron2.text.reading.dates import MONTH
-from tacotron2.text.reading.numbers import (
+from common.reading.dates import MONTH
+from common.reading.numbers import (
     cardinal,
     decimal,
     fraction,
@@ -16,7 +16,7 @@ from tacotron2.text.reading.numbers import (
     plural,
     two_digits,
 )
-from tacotron2.text.reading.patterns import (
+from common.reading.patterns import (
     A_NOUN,
     AFTER_ARTICLE,
     AN_ARTICLE,
@@ -29,8 +29,8 @@ from tacotron2.text.reading.patterns import (
     any_of,
     behind,
 )
-from tacotron2.text.reading.quantities import SCALES
-from tacotron2.text.reading.tables import COUNTED, COUNTING, DIRECTIONS, MANY, MEASURES, STREETS, UNITS, WORDS_AND_UNITS
+from common.reading.quantities import SCALES
+from common.reading.tables import COUNTED, COUNTING, DIRECTIONS, MANY, MEASURES, STREETS, UNITS, WORDS_AND_UNITS
 
 _INCH = UNITS["in"]
 _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "square", "cu": "cubic"}

@@ -12,10 +12,10 @@ from common.errors import DataError
 from common.spec import SENTENCE_PAUSE
 from tacotron2.data_function import encode, notes, pieces, spell, unspoken
 from tacotron2.text import BUILT_IN, alphabet_of
-from tacotron2.text.form import ended_sentences, read_form
+from tacotron2.text.markup import ended_sentences, read_form
 from tacotron2.text.sequence import plain_braces
 
-CASES = [line.split("\t") for line in Path(__file__).with_name("form_cases.tsv").read_text().splitlines()]
+CASES = [line.split("\t") for line in Path(__file__).with_name("markup_cases.tsv").read_text().splitlines()]
 
 
 def written(parts: list[tuple[str, float]], lead: float) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from common.data.filelist import BadRows, Utterance, read_filelist
+from common.reading.reader import read_english
 from tacotron2.data_function import TextMelDataset, encode, spell
 from tacotron2.text import BUILT_IN, sequence_to_text, symbols, text_to_sequence
 from tacotron2.text.cleaners import english_cleaners
-from tacotron2.text.reading.reader import read_english
 
 ROOT = Path(__file__).resolve().parents[3]
 # written<TAB>spoken; lines without a tab are headings.

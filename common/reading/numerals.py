@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tacotron2.text.reading import tables
-from tacotron2.text.reading.numbers import ROMAN, cardinal, ordinal, roman
-from tacotron2.text.reading.patterns import Rule, any_of
+from common.reading import tables
+from common.reading.numbers import ROMAN, cardinal, ordinal, roman
+from common.reading.patterns import Rule, any_of
 
 _RULERS = any_of([*tables.RULERS, *map(str.upper, tables.RULERS)])
 _TITLES = any_of([*tables.ROYAL_TITLES, *map(str.upper, tables.ROYAL_TITLES)])

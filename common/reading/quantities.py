@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tacotron2.text.reading.numbers import cardinal, decimal, digits, groups_of_digits, number_or_year, two_digits
-from tacotron2.text.reading.patterns import AFTER_ARTICLE, BEFORE_NOUN, DASH, NUMBER, Rule, any_of, behind
-from tacotron2.text.reading.tables import CODES, MANY, SIGNED, UNITS, WORDS_AND_UNITS
+from common.reading.numbers import cardinal, decimal, digits, groups_of_digits, number_or_year, two_digits
+from common.reading.patterns import AFTER_ARTICLE, BEFORE_NOUN, DASH, NUMBER, Rule, any_of, behind
+from common.reading.tables import CODES, MANY, SIGNED, UNITS, WORDS_AND_UNITS
 
 # --- digits in groups ---
 
