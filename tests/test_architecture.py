@@ -159,6 +159,7 @@ def test_families_of_common_import_downward() -> None:
         "audio",
         "checkpoint",
         "data",
+        "reading",
         "quality",
         "run",
         "inference",
