@@ -11,7 +11,7 @@ import argparse
 import re
 from pathlib import Path
 
-from common.data.filelist import misplaced_columns, write_filelist
+from common.data.filelist import write_filelist
 from common.errors import DataError, exit_on_user_error, shorten_list
 from common.files import read_lines
 from common.parser import Parser
@@ -28,7 +28,6 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
     """
     transcripts: dict[str, str] = {}
     problems, fallbacks = [], []
-    both: dict[int, tuple[str, str]] = {}
     for number, row in enumerate(read_lines(metadata), 1):
         fields = [field.strip() for field in row.split("|")]
         clip = fields[0]
@@ -41,9 +40,6 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
         else:
             transcripts[clip] = fields[2] or fields[1]
             fallbacks += [] if fields[2] else [clip]
-            if all(fields):
-                both[number] = fields[1], fields[2]
-    problems += [f"{metadata}:{number}: {problem}" for number, problem in misplaced_columns(both).items()]
     if problems:
         raise DataError("\n".join(shorten_list(problems)))
     if fallbacks:

@@ -4,9 +4,9 @@
     bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
     bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs ffmpeg
 
-metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac, ogg, opus or mp3. If all clips can be used as they
-are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to interrupt and run again. An existing
-filelist with other content is kept and reported.
+metadata.csv has rows id|text or id|raw text|normalised text, or columns with a heading; audio is wav, flac, ogg, opus or mp3.
+If all clips can be used as they are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to
+interrupt and run again. An existing filelist with other content is kept and reported.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)
     if corpus.rows.source:
-        print(f"texts: {corpus.rows.source}")
+        print(f"{corpus.place}: {corpus.rows.source}")
     print(next_commands(corpus, dataset_path, filelists, args, small))
 
 

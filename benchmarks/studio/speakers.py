@@ -25,6 +25,7 @@ import soundfile
 from benchmarks.machine import command_of, stamp
 from benchmarks.studio import asterisk
 from common.arguments import LineHelpFormatter, positive, seed
+from common.data.sources import file_digest
 from common.errors import DataError, exit_on_user_error
 from common.files import make_folder, read_lines
 from common.parser import Parser
@@ -32,7 +33,6 @@ from common.tables import markdown_table
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.ledger import Ledger
 from studio.prepare.recognition import ClipSound
-from studio.prepare.sources import file_digest
 from studio.prepare.speakers import ALIKE, SEVERAL, describe_voices, find_voices
 
 SCRIPT = Path("studio/reading_script.txt")

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from common.errors import DataError, join_problems, shorten
+from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, locate_problems
 
 Item = TypeVar("Item")
-SHOWN = 40  # characters of a column in a message
 
 
 class Utterance(NamedTuple):
@@ -75,31 +74,6 @@ def read_phrases(path: str | os.PathLike[str]) -> list[str]:
         DataError: if the file is missing or empty, or has bad lines, which are all listed in one message.
     """
     return _read_items(path, str, "expected a text file with one phrase a line (-i)")
-
-
-def misplaced_columns(rows: Mapping[int, tuple[str, str]]) -> dict[int, str]:
-    """Return the problems of rows (text, third column) by their key, where the third column is no form of the text.
-
-    Some corpora have a speaker, a language, an emotion or a length there. Such a value has no word of the text, and it has no
-    letters, stands beside several texts, or is far shorter than the text.
-    """
-    texts_of: dict[str, set[str]] = {}
-    for text, third in rows.values():
-        texts_of.setdefault(third, set()).add(text)
-    problems = {}
-    for key, (text, third) in rows.items():
-        words, others = _words(text), _words(third)
-        if words and not words & others and (not others or len(texts_of[third]) > 1 or 2 * len(third) <= len(text)):
-            problems[key] = (
-                f"{shorten(third, SHOWN)!r} in the third column, expected the normalised text of {shorten(text, SHOWN)!r}: "
-                "if it is a speaker, a language, an emotion or a length, remove the column"
-            )
-    return problems
-
-
-def _words(text: str) -> set[str]:
-    """Return the words of letters in a text."""
-    return set(re.findall(r"[^\W\d_]+", text.casefold()))
 
 
 def check_files(

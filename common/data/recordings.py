@@ -7,10 +7,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,25 +20,15 @@ import torch
 from common.audio import silence
 from common.audio.audio_processing import read_audio, resample, save_audio
 from common.audio.stft import AudioConfig
-from common.data.filelist import SHOWN, misplaced_columns
 from common.data.parallel import run_parallel
-from common.data.transliteration import compose
-from common.errors import DataError, shorten
-from common.files import atomic_write, read_lines
+from common.data.sources import Names, find_files, find_sources
+from common.data.tables import WANTED, Table, read_table
+from common.errors import DataError
+from common.files import atomic_write
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
-FILE_HEADINGS = (
-    *("file", "filename", "file_name", "path", "audio", "audio_path", "audio_file", "audio_filepath", "wav", "clip"),
-    *("recording", "id", "name"),
-)
-TEXT_HEADINGS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
 MARGIN = 0.05  # seconds of silence kept at either end
-
-
-def name_key(name: str) -> str:
-    """Spell a file's name or path so that all spellings agree: of its case, accents (NFC) and slashes."""
-    return compose(name).casefold().replace("\\", "/").removeprefix("./")
 
 
 class Recording(NamedTuple):
@@ -86,128 +76,59 @@ class Clip(NamedTuple):
 
 
 def read_layout(folder: Path) -> Rows:
-    """Read folder/metadata.csv, rows `id|raw text|normalised text` or `id|text`; audio is folder/wavs/ID.wav, .flac …
+    """Read folder/metadata.csv, a table that names recordings in the folder, as LJSpeech's: `id|raw text|normalised text`.
 
-    The normalised text is used if there is one. Raises DataError if metadata.csv is missing, empty or not UTF-8.
+    Raises DataError if metadata.csv is missing or has no rows.
     """
-    _entries.cache_clear()
-    recordings: list[Recording] = []
-    problems: dict[int, str] = {}
-    normalised: dict[int, tuple[str, str]] = {}
-    for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
-        if problem := _heading(row, fields):
-            problems[row] = problem
-            continue
-        if len(fields) not in (2, 3) or not fields[0]:
-            problems[row] = f"{'|'.join(fields)[:60]!r}, expected id|text or id|text|normalised text"
-            continue
-        stem = folder / "wavs" / fields[0]
-        files = _find_audio(folder, fields[0])
-        text = fields[-1] or fields[1]
-        if len(fields) == 3 and fields[1] and fields[2]:
-            normalised[row] = fields[1], fields[2]
-        recordings.append(Recording(row, files[0] if files else stem, text))
-        if not files:
-            problems[row] = f"no {stem}{{{','.join(ENDINGS)}}}{_other_formats(stem)}"
-        elif len(files) > 1:
-            names = " and ".join(path.name for path in files)
-            problems[row] = f"{names} are both in {stem.parent}, expected one; or write the id with its ending"
-    for row, problem in misplaced_columns(normalised).items():
-        add_problem(problems, row, problem)
-    example = next((shorten(third, SHOWN) for _, third in normalised.values()), "")
-    third = f"the third column of {len(normalised)} rows, such as {example!r}" if normalised else ""
-    return _check_rows(recordings, problems)._replace(source=third)
+    table = _read_rows(
+        folder / "metadata.csv", "; python -m studio.prepare FOLDER reads recordings with other texts or none"
+    )
+    places = {source.name: source.path for source in find_sources(folder).sources}
+    names = Names(places)
+    recordings, problems = [], dict(table.problems)
+    for line, (identifier, text) in table.rows.items():
+        found = names.find(identifier)
+        files = [name for name in found if name.lower().endswith(ENDINGS)]
+        recordings.append(Recording(line - 1, places[files[0]] if files else folder / identifier, text))
+        if len(files) > 1:
+            problems[line - 1] = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
+        elif not files:
+            other = f"; {', '.join(found)} is of another format: convert it to wav" if found else ""
+            problems[line - 1] = f"no {identifier}{{{','.join(ENDINGS)}}} in {folder}{other}"
+    return _check_rows(recordings, problems, table.note)
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:
     """Read rows `path|text`; paths are relative to the list's own folder or, if no file is there, to `dataset_path`.
 
-    Raises DataError if the list is missing, empty or not UTF-8.
+    Raises DataError if the list is missing, has no rows, or names no file and may be prose.
     """
-    lines = _read_fields(path)
-    _entries.cache_clear()
-    places = [(path.parent / fields[0], find_path(path.parent, fields[0])) for fields in lines if fields[0]]
-    beside = any(os.path.isfile(place) for pair in places for place in pair if place)
-    base = path.parent if beside else dataset_path
-    recordings, problems = [], {}
-    for row, fields in enumerate(lines):
-        if problem := _heading(row, fields):
-            problems[row] = problem
-            continue
-        if len(fields) != 2 or not fields[0]:
-            problems[row] = f"{'|'.join(fields)[:60]!r}, expected path|text"
-            continue
-        path = base / fields[0]
-        recordings.append(
-            Recording(row, path if os.path.isfile(path) else find_path(base, fields[0]) or path, fields[1])
-        )
-        if not os.path.isfile(recordings[-1].path):
-            problems[row] = f"no file {recordings[-1].path}"
-    return _check_rows(recordings, problems)
+    table = _read_rows(path)
+    files, base = [file for file, _ in table.rows.values()], path.parent
+    found = find_files(base, files)
+    if not any(found):
+        found, base = find_files(dataset_path, files), dataset_path
+    if table.may_be_prose and not any(found):
+        raise DataError(f"{path}: names no file under {path.parent} or {dataset_path}; expected rows path|text")
+    recordings, problems = [], dict(table.problems)
+    for place, (line, (file, text)) in zip(found, table.rows.items(), strict=True):
+        recordings.append(Recording(line - 1, place or base / file, text))
+        if not place:
+            problems[line - 1] = f"no file {base / file}"
+    return _check_rows(recordings, problems, table.note)
 
 
-def _read_fields(path: Path) -> list[list[str]]:
-    """Split every line of a UTF-8 file into its fields; trailing blank lines do not count."""
-    return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
+def _read_rows(path: Path, hint: str = "") -> Table:
+    """Read a table. Raises DataError for one that is missing, with a hint, or has no rows."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file; {WANTED}{hint}")
+    table = read_table(path)
+    if not table.rows and not table.problems:
+        raise DataError(f"{path}: no rows in it; {WANTED}")
+    return table
 
 
-def _heading(row: int, fields: Sequence[str]) -> str:
-    """Return the problem of a first row with the names of columns; "" for others."""
-    names = [field.casefold() for field in fields]
-    is_heading = row == 0 and names[0] in FILE_HEADINGS and any(name in TEXT_HEADINGS for name in names[1:])
-    return f"{'|'.join(fields)!r} is a heading, expected the first clip: remove the line" if is_heading else ""
-
-
-def _find_audio(folder: Path, identifier: str) -> list[Path]:
-    """Return the files of an id, in folder/wavs: the one it names, or otherwise one for each ending that exists.
-
-    The id may have an ending or a folder, as in wavs/one.wav or C:\\voice\\one.wav; case and Unicode form do not matter.
-    """
-    key = name_key(identifier)
-    for path in (f"wavs/{key}", key, f"wavs/{key.rpartition('/')[2]}"):
-        place = find_path(folder, path.rpartition("/")[0])
-        name = path.rpartition("/")[2]
-        files = [place / entry for entry in _entries(place).get(name, ())] if place else []
-        if name.endswith(ENDINGS) and len(files) == 1 and os.path.isfile(files[0]):
-            return files
-        for stem in dict.fromkeys((name, name.removesuffix(Path(name).suffix) if name.endswith(ENDINGS) else name)):
-            entries = [entry for ending in ENDINGS for entry in _entries(place).get(stem + ending, ())] if place else []
-            if files := [place / entry for entry in entries if place and os.path.isfile(place / entry)]:
-                return files
-    return []
-
-
-def find_path(folder: Path, name: str) -> Path | None:
-    """Return the file or folder with this path in a folder, in any case, Unicode form and kind of slashes; None without one."""
-    path = folder
-    for part in name_key(name).split("/"):
-        if part not in ("", "."):
-            found = [part] if part == ".." else _entries(path).get(part, ())
-            if len(found) != 1:
-                return None
-            path = path / found[0]
-    return path
-
-
-@cache
-def _entries(folder: Path) -> Mapping[str, Sequence[str]]:
-    """Return the names in a folder by their keys."""
-    by_key: dict[str, list[str]] = defaultdict(list)
-    try:
-        for name in sorted(os.listdir(folder)):
-            by_key[name_key(name)].append(name)
-    except OSError:
-        pass
-    return by_key
-
-
-def _other_formats(stem: Path) -> str:
-    """Name files of an id in formats that are not read here; "" without any."""
-    found = [names[0] for key, names in _entries(stem.parent).items() if key.rpartition(".")[0] == name_key(stem.name)]
-    return f"; {', '.join(found)} is of another format: convert it to wav" if found else ""
-
-
-def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
+def _check_rows(recordings: list[Recording], problems: dict[int, str], note: str) -> Rows:
     """Add the problems of texts and names; two clips with one name, such as A.wav and A.flac, would share a copy and a mel."""
     first: dict[str, int] = {}
     for recording in recordings:
@@ -216,7 +137,7 @@ def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
             add_problem(problems, recording.row, "no text")
         if earlier != recording.row:
             add_problem(problems, recording.row, f"a clip named {recording.name} is in row {earlier + 1}, too")
-    return Rows(recordings, problems)
+    return Rows(recordings, problems, note.removeprefix("; "))
 
 
 def add_problem(problems: dict[int, str], row: int, problem: str) -> None:

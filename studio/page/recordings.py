@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from common.data.sources import ENDINGS, TRANSCRIPTS, file_digest
 from common.errors import DataError, printable
 from common.files import make_folder, parse_json
 from studio.prepare.arguments import TextConfig
 from studio.prepare.report import clips, count_faults, minutes, read_fates, read_problems
 from studio.prepare.review import YES, ClipRow
-from studio.prepare.sources import ENDINGS, TRANSCRIPTS, file_digest
 from studio.project import Project, check_inside
 
 

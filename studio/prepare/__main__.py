@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common.data.parallel import stream_parallel
+from common.data.sources import SourceFile, drop_copies, find_sources
 from common.errors import DataError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
 from studio.prepare import report
@@ -48,7 +49,6 @@ from studio.prepare.review import (
     store_proposals,
     write_review,
 )
-from studio.prepare.sources import SourceFile, drop_copies, find_sources
 from studio.prepare.speakers import ALIKE, SEVERAL, Sound, describe_voices, find_copies, find_voices, is_sound_only
 from studio.prepare.texts import (
     RECOGNISED,

@@ -15,14 +15,23 @@ import numpy as np
 import torch
 
 from common.audio.audio_processing import normalize, save_audio, to_pcm
+from common.data.sources import SourceFile, file_digest
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of
 from studio.prepare.faults import AROUND, Measures, measure_clip
-from studio.prepare.levels import AUDIBLE, Levels, fill_silence, find_silence, find_sounds, is_speech, measure_levels
-from studio.prepare.sources import SourceFile, file_digest, open_sound
+from studio.prepare.levels import (
+    AUDIBLE,
+    Levels,
+    fill_silence,
+    find_silence,
+    find_sounds,
+    is_speech,
+    measure_levels,
+    open_sound,
+)
 from studio.prepare.transcripts import Transcript
 
 VERSION = 3  # of the cutting; records of another version are made again

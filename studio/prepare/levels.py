@@ -5,21 +5,28 @@ log(1e-5), far below those of room noise, and a model trained on recordings with
 the figures. So low noise takes its place.
 """
 
-# N samples, T frames, C channels
+# N samples, n of a block, T frames, C channels
 
 from __future__ import annotations
 
 import hashlib
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import soundfile
 
+from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
+from common.audio.mpeg import estimates_length, quiet_decoder
 from common.audio.silence import FRAME, frame_powers
 from common.errors import DataError
-from studio.prepare.sources import open_sound
 
+BLOCK = 2**18  # samples read at once, over all channels
 LOWEST = -100.0  # dBFS, of digital silence: 16 bits end at -98
 AUDIBLE = -65.0  # dBFS; a recording that stays below has no speech
 FLOOR_WINDOW = 60.0  # seconds over which the noise level is taken as constant
@@ -176,3 +183,101 @@ def fill_silence(audio: np.ndarray, silent: np.ndarray) -> np.ndarray:
     filled = audio.copy()
     filled[silent] += np.random.default_rng(seed).normal(0.0, level, int(silent.sum()))
     return filled
+
+
+# --- sound files, read in blocks ---
+
+
+class OpenSound(NamedTuple):
+    """An open sound file: rate in Hz, channels, and blocks (n, C) of float32 to be read once, in order.
+
+    Its header states a number of samples; 0 if it does not.
+    """
+
+    rate: int
+    channels: int
+    blocks: Iterator[np.ndarray]
+    stated: int = 0
+
+
+@contextmanager
+def open_sound(path: Path) -> Iterator[OpenSound]:
+    """Open a sound file with libsndfile or else, if PyAV is installed, with FFmpeg's libraries.
+
+    Raises DataError for a file that neither of them reads, and, while its blocks are read, for damage and for samples that are
+    NaN, infinite or far above full scale.
+    """
+    if estimates_length(path) and find_spec("av"):  # libsndfile may stop too early
+        with _open_with_av(path, "it does not state its length") as sound:
+            yield sound
+        return
+    try:
+        with quiet_decoder(path):
+            file = soundfile.SoundFile(os.fspath(path))
+    except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw
+        reason = getattr(error, "error_string", str(error)).strip()
+        with _open_with_av(path, reason) as sound:
+            yield sound
+        return
+    with file:
+        limit = LOSSY_PEAK if file.subtype in LOSSY_CODECS else 1.0
+        stated = 0 if estimates_length(path) else file.frames
+        yield OpenSound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit), stated)
+
+
+def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.ndarray]:
+    size = max(1, BLOCK // file.channels)
+    while True:
+        try:
+            with quiet_decoder(path):
+                block = file.read(size, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            raise DataError(f"{path}: damaged ({error.error_string.strip()})") from None
+        if not len(block):
+            return
+        yield _check_block(path, block, limit)
+
+
+def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
+    """Clip a block (n, C) to [-1, 1]. Raises DataError for samples that are NaN, infinite or above `limit`."""
+    peak = float(np.abs(block).max())
+    if not np.isfinite(peak):
+        raise DataError(f"{path}: samples that are NaN or infinite")
+    if peak > limit:
+        raise DataError(f"{path}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
+    return block.clip(-1.0, 1.0)
+
+
+@contextmanager
+def _open_with_av(path: Path, reason: str) -> Iterator[OpenSound]:
+    """Open a file with PyAV, after libsndfile has refused it for `reason`."""
+    try:
+        import av
+    except ImportError:
+        raise DataError(
+            f"{path}: libsndfile does not read it ({reason}); pip install -r requirements/studio.txt adds FFmpeg's formats"
+        ) from None
+    try:
+        # A playlist may name other files and hosts: read this file only.
+        with av.open(os.fspath(path), options={"protocol_whitelist": "file"}) as container:
+            if not container.streams.audio:
+                raise DataError(f"{path}: no sound in it")
+            stream = container.streams.audio[0]
+            yield OpenSound(stream.rate, stream.channels, _read_with_av(path, container, stream))
+    except DataError:
+        raise
+    except (av.error.FFmpegError, ValueError) as error:
+        raise DataError(f"{path}: not an audio file, or damaged ({getattr(error, 'strerror', error)})") from None
+
+
+def _read_with_av(path: Path, container: Any, stream: Any) -> Iterator[np.ndarray]:
+    import av
+    from av.audio.resampler import AudioResampler
+
+    converter = AudioResampler(format="fltp")  # of the file's own rate and channels
+    try:
+        for frame in container.decode(stream):
+            for part in converter.resample(frame):
+                yield _check_block(path, part.to_ndarray().T.astype(np.float32), LOSSY_PEAK)
+    except (av.error.FFmpegError, AttributeError) as error:
+        raise DataError(f"{path}: damaged ({getattr(error, 'strerror', error)})") from None

@@ -6,17 +6,15 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
-from common.data.recordings import name_key
+from common.data.sources import TRANSCRIPTS, Names, SourceFile, name_key, readable_name, without_endings
+from common.data.tables import TABLES, WANTED, Table, read_table
+from common.data.text_files import plain_text, read_text
 from common.errors import DataError
 from common.files import locate_problems
-from studio.prepare.sources import ENDINGS, TRANSCRIPTS, SourceFile, readable_name
-from studio.prepare.tables import TABLES, WANTED, Table, read_table
-from studio.prepare.text_files import read_text
-from studio.prepare.timed import SUBTITLES, parse_timed
-from studio.prepare.transcripts import Transcript, plain_text
+from studio.prepare.transcripts import SUBTITLES, Transcript, parse_timed
 
 LANGUAGE = re.compile(r"\.([a-z]{2,3})(-[a-z0-9]{2,8})?$")  # as in talk.en.srt
 ORDER = (
@@ -30,7 +28,6 @@ ORDER = (
     ".csv",
     ".jsonl",
 )  # of several for a recording
-PLACES = ("wavs", "clips")  # folders that identifiers in tables may leave out
 NEARLY_ALL = 0.8  # of the lines of a table without clear columns: notes may begin with a recording's name, too
 SHOWN = 3  # names in a message
 
@@ -57,62 +54,6 @@ class Matches:
     tabled: set[str] = field(default_factory=set)  # recordings whose texts are from tables
 
 
-class Names:
-    """Recordings by the names that people give them: with or without folders and endings, in any case and Unicode form."""
-
-    def __init__(self, sources: Sequence[SourceFile]) -> None:
-        self._by_key: dict[str, list[str]] = defaultdict(list)
-        for source in sources:
-            for key in {suffix for stem in _stems(name_key(source.name), ENDINGS) for suffix in _suffixes(stem)}:
-                self._by_key[key].append(source.name)
-
-    def find(self, identifier: str, place: str = "") -> list[str]:
-        """Return the recordings that an identifier in the folder `place` names: the nearest of the longest match.
-
-        Args:
-            identifier: a path or a name, with or without ending.
-            place: the folder of the file that it is from, relative to that of the recordings.
-        """
-        key, near = name_key(identifier), name_key(place)
-        for folder in (near, *(f"{near}/{name}" for name in PLACES)):
-            path = f"{folder}/{key}".lstrip("/")
-            if exact := [name for name in self._by_key.get(path, ()) if _is_path(name, path)]:
-                return exact
-        for stem in _stems(key, ENDINGS):
-            for suffix in _suffixes(f"{near}/{stem}"):
-                if names := self._by_key.get(suffix):
-                    return _nearest(names, near)
-        return []
-
-
-def _nearest(names: Sequence[str], place: str) -> list[str]:
-    """Return the recordings in the folder `place` or below it, or else in the next folder above that has some."""
-    while place:
-        if inside := [name for name in names if name_key(name).startswith(f"{place}/")]:
-            return inside
-        place = place.rpartition("/")[0]
-    return list(names)
-
-
-def _stems(key: str, endings: Sequence[str] | frozenset[str]) -> list[str]:
-    """Return a name and what is left of it without its endings, one after the other: talk.wav.txt, talk.wav, talk."""
-    stems = [key]
-    while (suffix := PurePosixPath(stems[-1]).suffix) in endings and suffix:
-        stems.append(stems[-1].removesuffix(suffix))
-    return stems
-
-
-def _suffixes(key: str) -> list[str]:
-    """Return the ends of a path, the longest first: a/b/c, b/c, c."""
-    parts = [part for part in key.split("/") if part not in ("", ".", "..")]
-    return ["/".join(parts[first:]) for first in range(len(parts))]
-
-
-def _is_path(name: str, path: str) -> bool:
-    """Return True if a recording is at this path, given with or without endings."""
-    return path in _stems(name_key(name), ENDINGS)
-
-
 def find_transcripts(folder: Path, sources: Sequence[SourceFile], files: Sequence[Path], language: str = "") -> Matches:
     """Find the transcripts of recordings among the other files of their folder.
 
@@ -126,7 +67,7 @@ def find_transcripts(folder: Path, sources: Sequence[SourceFile], files: Sequenc
 
     Raises one DataError for all files that belong to a recording and are no transcripts, and for all bad rows.
     """
-    names, found = Names(sources), Matches()
+    names, found = Names(source.name for source in sources), Matches()
     claims: dict[str, list[Path]] = defaultdict(list)
     tables = []
     for path in sorted(path for path in files if path.suffix.lower() in TRANSCRIPTS):
@@ -151,7 +92,7 @@ def _owners(path: Path, folder: Path, names: Names) -> list[str]:
     """Return the recordings that a file is named after: NAME.srt, NAME.wav.srt, NAME.en.srt or NAME.srt.txt."""
     place = readable_name(path.parent.relative_to(folder))
     place = "" if place == "." else place
-    stems = _stems(name_key(readable_name(Path(path.name))), TRANSCRIPTS)[1:]
+    stems = without_endings(name_key(readable_name(Path(path.name))), TRANSCRIPTS)[1:]
     stems += [without for stem in stems if (without := LANGUAGE.sub("", stem)) != stem]
     return next((found for stem in stems if (found := names.find(stem, place))), [])
 
@@ -173,7 +114,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _rank(path: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
     """Order the transcripts of a recording, the best first."""
-    code = LANGUAGE.search(_stems(name_key(path.name), TRANSCRIPTS)[-1])
+    code = LANGUAGE.search(without_endings(name_key(path.name), TRANSCRIPTS)[-1])
     is_other = bool(code and language and code[1][:2] != name_key(language)[:2])
     is_far = name_key(path.parent.name) != name_key(Path(owner).parent.name)
     return is_other, ORDER.index(path.suffix.lower()), is_far, path.name

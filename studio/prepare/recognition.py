@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
+from common.data.text_files import plain_text
 from common.errors import DataError, UsageError
 from common.progress import show_progress
 from common.quality.evaluators import INSTALL
 from common.quality.recogniser import Recogniser
 from studio.prepare.arguments import KEY_VARIABLE, TextConfig
 from studio.prepare.ledger import Ledger
-from studio.prepare.transcripts import plain_text
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
 TIMEOUT = 120.0  # seconds, of one request

@@ -19,6 +19,8 @@ from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import restore_model
 from common.data.filelist import read_filelist, read_phrases, sift_filelist
 from common.data.mels import load_mel
+from common.data.sources import TRANSCRIPTS
+from common.data.tables import TABLES, read_table
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_config
 from common.training.arguments import parse_training_arguments
@@ -32,8 +34,6 @@ from studio.prepare.__main__ import read_settings
 from studio.prepare.lists import select_usable
 from studio.prepare.matching import read_transcript
 from studio.prepare.review import ClipRow, read_proposals, read_review, sort_worst_first, store_proposals
-from studio.prepare.sources import TRANSCRIPTS
-from studio.prepare.tables import TABLES, read_table
 from studio.project import Project
 from tacotron2.data_function import TEXT_READINGS
 from tacotron2.spec import SPEC

@@ -12,7 +12,7 @@ import soundfile
 from common.audio.audio_processing import count_samples, read_audio
 from common.audio.mpeg import estimates_length
 from common.errors import DataError
-from studio.prepare.sources import open_sound
+from studio.prepare.levels import open_sound
 
 
 @pytest.fixture(scope="module")

@@ -39,42 +39,44 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_a
         (3, "d.e.wav", "d.e", "“four”"),
     ]
     (tmp_path / "metadata.csv").write_text("a|one\na\n|x\ne|two\na|\n\na|1|2|3")
-    problems = recordings.read_layout(tmp_path).problems
-    assert problems == {
-        1: "'a', expected id|text or id|text|normalised text",
-        2: "'|x', expected id|text or id|text|normalised text",
-        3: f"no {tmp_path}/wavs/e{{.wav,.flac,.ogg,.opus,.mp3}}",
+    rows = "expected rows id|text, or headings such as file and text"
+    assert recordings.read_layout(tmp_path).problems == {
+        1: f"'a', {rows}",
+        2: f"'|x', {rows}",
+        3: f"no e{{.wav,.flac,.ogg,.opus,.mp3}} in {tmp_path}",
         4: "no text; a clip named a is in row 1, too",
-        5: "'', expected id|text or id|text|normalised text",
-        6: "'a|1|2|3', expected id|text or id|text|normalised text",
+        6: f"'a|1|2|3', {rows}",
     }
 
 
 TEXTS = ("In 1455, they say.", "Dr. Smith came home.", "Well, 27 of them left.", "Yes.")
+SPOKEN = ("In fourteen fifty-five, they say.", "doctor Smith came home.", "Well, twenty-seven of them left.", "Yes.")
 
 
 @pytest.mark.parametrize(
-    ("third", "refused"),
+    ("third", "texts", "refused"),
     [
-        (["coqui"] * 4, 4),
-        (["anna", "bert", "anna", "bert"], 4),
-        (["en", "en", "de", "fr"], 4),  # the last two are far shorter than their texts
-        (["3.42", "2.8", "4", "0.7"], 4),
-        (["neutral", "happy", "sad", ""], 3),
-        (["In fourteen fifty-five, they say.", "doctor Smith came home.", "Well, twenty-seven of them left.", "neutral"], 0),
-        (["In fourteen fifty-five, they say.", "coqui", "coqui", "Yes."], 2),
-        (["", "", "", ""], 0),
+        (["coqui"] * 4, TEXTS, []),
+        (["anna", "bert", "anna", "bert"], TEXTS, []),
+        (["en", "en", "de", "fr"], TEXTS, []),  # far shorter than the texts
+        (["3.42", "2.8", "4", "0.7"], TEXTS, []),
+        (["neutral", "happy", "sad", ""], TEXTS, []),
+        (SPOKEN, SPOKEN, []),
+        ([*SPOKEN[:3], ""], SPOKEN, []),  # the raw text where there is no other
+        ([SPOKEN[0], "coqui", "coqui", "Yes."], [SPOKEN[0], "Yes."], [1, 2]),
+        ([*SPOKEN[:3], "0.7"], SPOKEN[:3], [3]),
     ],
-)  # fmt: skip
-def test_a_third_column_that_is_no_text_is_refused(tmp_path: Path, third: list[str], refused: int) -> None:
+)
+def test_a_third_column_is_the_text_unless_it_is_none(tmp_path: Path, third, texts, refused) -> None:
     for name in "abcd":
         save(tmp_path / "wavs" / f"{name}.wav", tone(0.1, RATE))
     rows = zip("abcd", TEXTS, third, strict=True)
     (tmp_path / "metadata.csv").write_text("".join(f"{name}|{text}|{other}\n" for name, text, other in rows))
     found = recordings.read_layout(tmp_path)
-    assert len(found.problems) == refused
+    assert [recording.text for recording in found.recordings] == list(texts)
+    assert sorted(found.problems) == refused
     assert all("in the third column, expected the normalised text of" in line for line in found.problems.values())
-    assert ("third column of" in found.source) == any(third)
+    assert found.source == f"texts from column {2 if list(texts) == list(TEXTS) else 3}"
 
 
 def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
@@ -84,10 +86,10 @@ def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("a|one\nb.ogg|two\nb.wav|three\n")
     found = recordings.read_layout(tmp_path)
     assert found.problems == {
-        0: f"a.wav and a.flac are both in {tmp_path}/wavs, expected one; or write the id with its ending",
+        0: "a names wavs/a.flac and wavs/a.wav, expected one; write the id with its ending",
         2: "a clip named b is in row 2, too",
     }
-    assert [r.path.name for r in found.recordings] == ["a.wav", "b.ogg", "b.wav"]
+    assert [r.path.name for r in found.recordings] == ["a.flac", "b.ogg", "b.wav"]
     (tmp_path / "list.txt").write_text("wavs/a.wav|one\nwavs/a.flac|two\n")
     assert recordings.read_list(tmp_path / "list.txt", tmp_path).problems == {1: "a clip named a is in row 1, too"}
 
@@ -95,9 +97,9 @@ def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no such file"),
-        (b" \n\n", "empty, expected"),
-        (b"a|caf\xe9", "csv:1: byte 0xe9 at column 6 is not UTF-8"),
+        (None, r"csv: no such file; expected rows id\|text.*; python -m studio.prepare FOLDER reads"),
+        (b" \n\n", "csv: no rows in it; expected rows"),
+        (b"a|x\x00y\n", "csv: holds a NUL character"),
     ],
 )
 def test_lists_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -110,11 +112,11 @@ def test_lists_that_cannot_be_read(tmp_path: Path, content: bytes | None, messag
 def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path) -> None:
     path = tmp_path / "lists" / "mine.txt"
     path.parent.mkdir()
-    path.write_text("clips/a.wav|one\nclips/b.wav|two\nx|y|z\n")
+    path.write_text("clips/a.wav|one\nClips\\B.WAV|two\nx|y|z|w\n")
     save(tmp_path / "data" / "clips" / "a.wav", tone(0.1, RATE))
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[0].path == tmp_path / "data" / "clips" / "a.wav"
-    assert found.problems == {1: f"no file {tmp_path}/data/clips/b.wav", 2: "'x|y|z', expected path|text"}
+    assert sorted(found.problems) == [1, 2] and found.problems[1] == f"no file {tmp_path}/data/Clips\\B.WAV"
     save(tmp_path / "lists" / "clips" / "b.wav", tone(0.1, RATE))
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[1].path == tmp_path / "lists" / "clips" / "b.wav"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import soundfile
 
+from common.data.sources import find_sources
 from studio.prepare import cutting
 from studio.prepare.alignment import find_longest_pauses
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, units_of, units_of_cues
 from studio.prepare.levels import Interval, Levels, find_sounds, measure_levels, sounds_of_mask
-from studio.prepare.sources import find_sources
 from studio.prepare.transcripts import Cue
 
 FRAME = 0.0101  # seconds; times are known to a frame
@@ -220,7 +220,7 @@ def test_the_division_has_the_lowest_cost_of_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [1000, 2**18])
 def test_spans_are_the_samples_of_the_file(tmp_path: Path, monkeypatch, block: int) -> None:
-    monkeypatch.setattr("studio.prepare.sources.BLOCK", block)
+    monkeypatch.setattr("studio.prepare.levels.BLOCK", block)
     audio = np.random.default_rng(4).uniform(-0.5, 0.5, (50000, 2)).astype(np.float32)
     soundfile.write(tmp_path / "a.wav", audio, 8000, subtype="FLOAT")
     spans = [Span(0.0, 0.5, "", False), Span(0.5, 2.0, "", False), Span(5.0, 6.25, "", False)]

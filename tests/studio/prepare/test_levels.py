@@ -10,11 +10,11 @@ import soundfile
 import torch
 
 from common.audio.stft import AudioConfig, TacotronSTFT
+from common.data.sources import SourceFile
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.faults import Candidate, find_faults
 from studio.prepare.levels import SHORTEST, STEP, fill_silence, find_silence
-from studio.prepare.sources import SourceFile
 
 RATE, FRAME = 22050, 220  # samples of 10 ms
 ROOM = 10 ** (-70 / 20)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from common.data.sources import find_sources
+from common.data.text_files import plain_text
 from common.errors import DataError
 from studio.prepare.matching import Matches, find_transcripts
-from studio.prepare.sources import find_sources
-from studio.prepare.transcripts import ends_sentence, plain_text
+from studio.prepare.transcripts import ends_sentence
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nGood morning.\n"
 

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import soundfile
 
+from common.data.sources import drop_copies, find_sources
 from common.errors import DataError
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
+from studio.prepare.levels import open_sound
 from studio.prepare.matching import find_transcripts
-from studio.prepare.sources import drop_copies, find_sources, open_sound
 from tests.recipe import ROOT
 
 
@@ -139,7 +140,7 @@ def test_recordings_without_permission(tmp_path: Path) -> None:
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     if subprocess.run([*command, "true"], capture_output=True).returncode:
         pytest.skip("root reads every file, and setpriv cannot become another user here")
-    code = "import sys; from pathlib import Path; from studio.prepare.sources import find_sources as find;"
+    code = "import sys; from pathlib import Path; from common.data.sources import find_sources as find;"
     code += "print(find(Path(sys.argv[1])).problems)"
     with tempfile.TemporaryDirectory() as folder:  # the other user may not enter pytest's
         soundfile.write(Path(folder, "a.wav"), tone(22050), 22050)

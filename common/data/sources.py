@@ -1,6 +1,4 @@
-"""The recordings of a folder: sound files of any kind, found by file extension and read in blocks."""
-
-# N samples of a file, n of a block, C channels
+"""The recordings of a folder: sound files of any kind, found by file extension, and the names that people give them."""
 
 from __future__ import annotations
 
@@ -9,17 +7,12 @@ import os
 import re
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-import numpy as np
-import soundfile
-
-from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
-from common.audio.mpeg import estimates_length, quiet_decoder
+from common.data.transliteration import compose
 from common.errors import DataError, printable
 
 WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
@@ -29,7 +22,7 @@ RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", "
 VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
 ENDINGS = frozenset(WAVES + STREAMS + COMPRESSED + RARE + VIDEOS)
 TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".textgrid", ".lab", ".json", ".jsonl", ".csv", ".tsv", ".data"})
-BLOCK = 2**18  # samples read at once, over all channels
+PLACES = ("wavs", "clips")  # folders that identifiers in tables may leave out
 SHOWN = 3  # names of files with one ending in a message
 LONGEST_SLUG = 80  # characters of the name that a recording's clips share
 
@@ -59,18 +52,6 @@ class Listing(NamedTuple):
             ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more {ending}" if len(names) > SHOWN else "")
             for ending, names in sorted(by_ending.items())
         )
-
-
-class OpenSound(NamedTuple):
-    """An open sound file: rate in Hz, channels, and blocks (n, C) of float32 to be read once, in order.
-
-    Its header states a number of samples; 0 if it does not.
-    """
-
-    rate: int
-    channels: int
-    blocks: Iterator[np.ndarray]
-    stated: int = 0
 
 
 def find_sources(folder: Path) -> Listing:
@@ -163,84 +144,94 @@ def drop_copies(sources: Sequence[SourceFile], transcripts: Collection[str]) -> 
     return [source for source in sources if source not in copies], messages
 
 
-@contextmanager
-def open_sound(path: Path) -> Iterator[OpenSound]:
-    """Open a sound file with libsndfile or else, if PyAV is installed, with FFmpeg's libraries.
+def name_key(name: str) -> str:
+    """Spell a file's name or path so that all spellings agree: of its case, accents (NFC) and slashes."""
+    return compose(name).casefold().replace("\\", "/").removeprefix("./")
 
-    Raises DataError for a file that neither of them reads, and, while its blocks are read, for damage and for samples that are
-    NaN, infinite or far above full scale.
-    """
-    if estimates_length(path) and find_spec("av"):  # libsndfile may stop too early
-        with _open_with_av(path, "it does not state its length") as sound:
-            yield sound
-        return
+
+class Names:
+    """Recordings by the names that people give them: with or without folders and endings, in any case and Unicode form."""
+
+    def __init__(self, recordings: Iterable[str]) -> None:
+        self._by_key: dict[str, list[str]] = defaultdict(list)
+        for name in recordings:
+            for key in {suffix for stem in without_endings(name_key(name), ENDINGS) for suffix in _suffixes(stem)}:
+                self._by_key[key].append(name)
+
+    def find(self, identifier: str, place: str = "") -> list[str]:
+        """Return the recordings that an identifier in the folder `place` names: the nearest of the longest match.
+
+        Args:
+            identifier: a path or a name, with or without ending.
+            place: the folder of the file that it is from, relative to that of the recordings.
+        """
+        key, near = name_key(identifier), name_key(place)
+        for folder in (near, *(f"{near}/{name}" for name in PLACES)):
+            path = f"{folder}/{key}".lstrip("/")
+            if exact := [name for name in self._by_key.get(path, ()) if _is_path(name, path)]:
+                return exact
+        for stem in without_endings(key, ENDINGS):
+            for suffix in _suffixes(f"{near}/{stem}"):
+                if names := self._by_key.get(suffix):
+                    return _nearest(names, near)
+        return []
+
+
+def _nearest(names: Sequence[str], place: str) -> list[str]:
+    """Return the recordings in the folder `place` or below it, or else in the next folder above that has some."""
+    while place:
+        if inside := [name for name in names if name_key(name).startswith(f"{place}/")]:
+            return inside
+        place = place.rpartition("/")[0]
+    return list(names)
+
+
+def without_endings(key: str, endings: Sequence[str] | frozenset[str]) -> list[str]:
+    """Return a name and what is left of it without its endings, one after the other: talk.wav.txt, talk.wav, talk."""
+    stems = [key]
+    while (suffix := PurePosixPath(stems[-1]).suffix) in endings and suffix:
+        stems.append(stems[-1].removesuffix(suffix))
+    return stems
+
+
+def _suffixes(key: str) -> list[str]:
+    """Return the ends of a path, the longest first: a/b/c, b/c, c."""
+    parts = [part for part in key.split("/") if part not in ("", ".", "..")]
+    return ["/".join(parts[first:]) for first in range(len(parts))]
+
+
+def _is_path(name: str, path: str) -> bool:
+    """Return True if a recording is at this path, given with or without endings."""
+    return path in without_endings(name_key(name), ENDINGS)
+
+
+def find_files(folder: Path, names: Sequence[str]) -> list[Path | None]:
+    """Return the files with these paths from a folder, in any case, Unicode form and kind of slashes; None without one."""
+    _entries.cache_clear()
+    return [_find_file(folder, name) for name in names]
+
+
+def _find_file(folder: Path, name: str) -> Path | None:
+    path = folder / name
+    if os.path.isfile(path):
+        return path
+    path = folder
+    for part in name_key(name).split("/"):
+        if part not in ("", "."):
+            found = [part] if part == ".." else _entries(path).get(part, ())
+            if len(found) != 1:
+                return None
+            path = path / found[0]
+    return path if os.path.isfile(path) else None
+
+
+@cache
+def _entries(folder: Path) -> Mapping[str, Sequence[str]]:
+    """Return the names in a folder by their keys."""
+    by_key: dict[str, list[str]] = defaultdict(list)
     try:
-        with quiet_decoder(path):
-            file = soundfile.SoundFile(os.fspath(path))
-    except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw
-        reason = getattr(error, "error_string", str(error)).strip()
-        with _open_with_av(path, reason) as sound:
-            yield sound
-        return
-    with file:
-        limit = LOSSY_PEAK if file.subtype in LOSSY_CODECS else 1.0
-        stated = 0 if estimates_length(path) else file.frames
-        yield OpenSound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit), stated)
-
-
-def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.ndarray]:
-    size = max(1, BLOCK // file.channels)
-    while True:
-        try:
-            with quiet_decoder(path):
-                block = file.read(size, dtype="float32", always_2d=True)
-        except soundfile.LibsndfileError as error:
-            raise DataError(f"{path}: damaged ({error.error_string.strip()})") from None
-        if not len(block):
-            return
-        yield _check_block(path, block, limit)
-
-
-def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
-    """Clip a block (n, C) to [-1, 1]. Raises DataError for samples that are NaN, infinite or above `limit`."""
-    peak = float(np.abs(block).max())
-    if not np.isfinite(peak):
-        raise DataError(f"{path}: samples that are NaN or infinite")
-    if peak > limit:
-        raise DataError(f"{path}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
-    return block.clip(-1.0, 1.0)
-
-
-@contextmanager
-def _open_with_av(path: Path, reason: str) -> Iterator[OpenSound]:
-    """Open a file with PyAV, after libsndfile has refused it for `reason`."""
-    try:
-        import av
-    except ImportError:
-        raise DataError(
-            f"{path}: libsndfile does not read it ({reason}); pip install -r requirements/studio.txt adds FFmpeg's formats"
-        ) from None
-    try:
-        # A playlist may name other files and hosts: read this file only.
-        with av.open(os.fspath(path), options={"protocol_whitelist": "file"}) as container:
-            if not container.streams.audio:
-                raise DataError(f"{path}: no sound in it")
-            stream = container.streams.audio[0]
-            yield OpenSound(stream.rate, stream.channels, _read_with_av(path, container, stream))
-    except DataError:
-        raise
-    except (av.error.FFmpegError, ValueError) as error:
-        raise DataError(f"{path}: not an audio file, or damaged ({getattr(error, 'strerror', error)})") from None
-
-
-def _read_with_av(path: Path, container: Any, stream: Any) -> Iterator[np.ndarray]:
-    import av
-    from av.audio.resampler import AudioResampler
-
-    converter = AudioResampler(format="fltp")  # of the file's own rate and channels
-    try:
-        for frame in container.decode(stream):
-            for part in converter.resample(frame):
-                yield _check_block(path, part.to_ndarray().T.astype(np.float32), LOSSY_PEAK)
-    except (av.error.FFmpegError, AttributeError) as error:
-        raise DataError(f"{path}: damaged ({getattr(error, 'strerror', error)})") from None
+        for name in sorted(os.listdir(folder)):
+            by_key[name_key(name)].append(name)
+    except OSError:
+        pass
+    return by_key

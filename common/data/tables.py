@@ -9,16 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from common.data.recordings import FILE_HEADINGS, TEXT_HEADINGS
+from common.data.text_files import plain_text, read_text
 from common.errors import shorten
 from common.files import parse_json
-from studio.prepare.text_files import read_text
-from studio.prepare.transcripts import plain_text
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".data", ".txt")
 SIGNS = "|\t;,"  # that divide columns
 CONSISTENT = 0.9  # share of the lines that have such a sign
+FILE_HEADINGS = (
+    *("file", "filename", "file_name", "path", "audio", "audio_path", "audio_file", "audio_filepath", "wav", "clip"),
+    *("recording", "id", "name"),
+)
+TEXT_HEADINGS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
 ID_WORDS, TEXT_WORDS = {"file", "filename", "path", "audio", "wav"}, {"text", "sentence", "transcript", "transcription"}
+SHOWN = 40  # characters of a cell in a message
 LONGEST_NAME = 3  # words of a heading
 FAR_SHORTER = 0.4  # times the characters of the longest column
 WANTED = "expected rows id|text, or headings such as file and text"
@@ -51,19 +55,13 @@ def read_table(path: Path) -> Table:
         cells = {number: [match[1], match[2]] for number, match in enumerate(prompts, 1)}
     else:
         cells = _read_cells(lines, problems)
-    heading = next(iter(cells.values()), [])
-    columns, note = _columns(heading), ""
-    if columns:
-        cells = {number: row for number, row in cells.items() if row is not heading}
-        note = f"; columns {heading[columns[0]]!r} and {heading[columns[1][0]]!r}"
-    else:
-        text = _text_column(list(cells.values()))
-        columns = (0, [text, 1])
-        note = f"; texts from column {text + 1}" if text > 1 or any(len(row) > 2 for row in cells.values()) else ""
+    columns, note, misplaced = _choose_columns(cells)
     rows = {}
     usual = max(3, Counter(map(len, cells.values())).most_common(1)[0][0]) if cells else 0
     for number, row in cells.items():
-        if len(row) <= max(usual, max(columns[1])) and (fields := _fields(row, columns)):
+        if number in misplaced:
+            problems[number - 1] = misplaced[number]
+        elif len(row) <= max(usual, max(columns[1])) and (fields := _fields(row, columns)):
             rows[number] = fields
         else:
             problems[number - 1] = f"{shorten('|'.join(row), 60)!r}, {WANTED}"
@@ -119,6 +117,24 @@ def _read_json(lines: Sequence[str], is_lines: bool, problems: dict[int, str]) -
     return dict(enumerate([list(map(str, heading)), *rows], 0))
 
 
+def _choose_columns(cells: dict[int, list[str]]) -> tuple[tuple[int, list[int]], str, dict[int, str]]:
+    """Return the columns of the identifier and of the text, the best first, a remark, and the problems of rows by line.
+
+    A row with the names of columns is taken out of the cells.
+    """
+    first = next(iter(cells), 0)
+    if columns := _columns(heading := cells.get(first, [])):
+        del cells[first]
+        return columns, f"; columns {heading[columns[0]]!r} and {heading[columns[1][0]]!r}", {}
+    fitting = _text_columns(list(cells.values()))
+    text, problems = fitting[-1], {}
+    if fitting[0] == 1 < text:  # a raw text, and its normalised form
+        both = {line: (row[1], row[text]) for line, row in cells.items() if len(row) > text and row[1] and row[text]}
+        problems = misplaced_columns(both)
+    has_more = text > 1 or any(len(row) > 2 for row in cells.values())
+    return (0, [text, 1]), f"; texts from column {text + 1}" if has_more else "", problems
+
+
 def _columns(heading: Sequence[str]) -> tuple[int, list[int]] | None:
     """Return the columns of the identifier and of the text, the best first, if a row is a heading."""
     names = [re.sub(r"[\W_]+", "_", name.casefold()).strip("_") for name in heading]
@@ -144,18 +160,39 @@ def _fields(row: Sequence[str], columns: tuple[int, Sequence[int]]) -> tuple[str
     return row[file], plain_text(text)
 
 
-def _text_column(rows: Sequence[Sequence[str]]) -> int:
-    """Return the column of the texts in rows without a heading: the last one, unless it repeats or is far shorter than another.
+def _text_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns that may be texts in rows without a heading: none that repeats or is far shorter than another.
 
     LJSpeech's last column is the normalised text; elsewhere it is a speaker, a language, an emotion or a length.
     """
     columns = range(1, max(map(len, rows), default=2))
     cells = {place: [row[place] for row in rows if place < len(row) and row[place]] for place in columns}
     lengths = {place: sum(map(len, texts)) for place, texts in cells.items()}
-    fitting = [
-        place
-        for place, texts in cells.items()
-        if lengths[place] >= FAR_SHORTER * max(lengths.values())
-        and (len(texts) < 3 or 2 * len(set(texts)) > len(texts))
-    ]
-    return max(fitting, default=1)
+    longest = max(lengths.values(), default=0)
+    is_various = {place: len(texts) < 3 or 2 * len(set(texts)) > len(texts) for place, texts in cells.items()}
+    return [place for place in columns if lengths[place] >= FAR_SHORTER * longest and is_various[place]] or [1]
+
+
+def misplaced_columns(rows: Mapping[int, tuple[str, str]]) -> dict[int, str]:
+    """Return the problems of rows (text, third column) by their key, where the third column is no form of the text.
+
+    Some corpora have a speaker, a language, an emotion or a length there. Such a value has no word of the text, and it has no
+    letters, stands beside several texts, or is far shorter than the text.
+    """
+    texts_of: dict[str, set[str]] = {}
+    for text, third in rows.values():
+        texts_of.setdefault(third, set()).add(text)
+    problems = {}
+    for key, (text, third) in rows.items():
+        words, others = _words(text), _words(third)
+        if words and not words & others and (not others or len(texts_of[third]) > 1 or 2 * len(third) <= len(text)):
+            problems[key] = (
+                f"{shorten(third, SHOWN)!r} in the third column, expected the normalised text of {shorten(text, SHOWN)!r}: "
+                "if it is a speaker, a language, an emotion or a length, remove the column"
+            )
+    return problems
+
+
+def _words(text: str) -> set[str]:
+    """Return the words of letters in a text."""
+    return set(re.findall(r"[^\W\d_]+", text.casefold()))

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import read_content
 
@@ -23,6 +24,7 @@ OTHERS = [  # what is left to detect; rarer ones are mistaken for these
 FEWEST_NULS = 0.3  # share of the bytes; UTF-16 without a byte-order mark has more in Latin scripts
 MISREAD = re.compile(r"\w[¿¡\u02c6\u02dc]|[a-zß-öø-ÿ][A-ZÀ-ÖØ-ÞŠŽŒŸ]")  # within words, these come of another code page
 SAVE = "save it as UTF-8"
+INVISIBLE = (0xAD, 0x200B, 0x2060, 0xFEFF)  # soft hyphen and characters without width, except those that shape letters
 
 
 class TextFile(NamedTuple):
@@ -103,3 +105,11 @@ def _reads_well(text: str) -> bool:
         for one, other in pairwise(text)
     )
     return foreign <= max(FEW_ACCENTS, MOST_ACCENTS * len(letters)) and not symbols and not MISREAD.search(text)
+
+
+def plain_text(text: str) -> str:
+    """Compose characters (NFC), collapse white space, and remove the separator of filelists and control characters."""
+    text = compose(text)
+    text = "".join(" " if c == "|" or unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
+    text = text.translate(dict.fromkeys(INVISIBLE))
+    return " ".join(text.split())
