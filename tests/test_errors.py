@@ -2,21 +2,114 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 
-from common.errors import exit_on_user_error
+from common.data.pictures import figure_pixels, plot_alignment, save_figure
+from common.errors import UsageError, exit_on_user_error, printable
 from common.run.interrupt import StopRequest
 from common.training import loop as engine
+from multiproc import describe_end
 from tests.recipe import MODELS, ROOT, SHARED, call, flags, run, speech_flags, start, succeed, train_tiny_model
 
-pytestmark = pytest.mark.slow
+ESCAPE = "\x1b[2J"
+
+
+@pytest.mark.slow
+def test_a_suffix_stays_in_its_folder(tmp_path: Path) -> None:
+    result = run("inference.py", *speech(tmp_path), "--suffix", "/../../x")
+    assert (result.code, result.out) == (2, "")
+    assert "argument --suffix: '/../../x', expected a part of a file name, without '/'" in result.err
+    assert not (tmp_path / "speech").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["train.py", "inference.py"])
+def test_a_log_file_stays_in_the_output_folder(tmp_path: Path, script: str) -> None:
+    out = tmp_path / "a" / "out"
+    words = flags("WaveGlow", out) if script == "train.py" else [*speech(tmp_path), "-o", out]
+    result = run(script, *words, "--log-file", "../../x.json")
+    assert result.code == 2
+    assert result.err == (
+        f"error: --log-file: ../../x.json: leaves --output {out}; expected a name inside it, or a whole path\n"
+    )
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_nul_character_in_a_config_file_names_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"run": {"output": "a\0b", "seed": 1}}))
+    result = run("train.py", "-m", "WaveGlow", "--config-file", path)
+    assert result == (2, "", f"error: --config-file: {path}: run.output: a NUL character in its value\n")
+
+
+def test_control_characters_are_spelled(capsys) -> None:
+    assert printable("café — “x”\t\n") == "café — “x”\t\n"
+    assert printable(f"a{ESCAPE}b\0\x9b\r") == "a\\x1b[2Jb\\x00\\x9b\\r"
+    with pytest.raises(SystemExit), exit_on_user_error():
+        raise UsageError(f"no file {ESCAPE}")
+    assert capsys.readouterr().err == "error: no file \\x1b[2J\n"
+
+
+@pytest.mark.parametrize("script", ["train.py", "inference.py", "evaluate.py"])
+def test_the_parser_prints_no_control_characters(script: str) -> None:
+    words = ["-m", "WaveGlow"] if script == "train.py" else ["-i", "phrases.txt"]
+    for refused in (["--seed", ESCAPE], [f"--{ESCAPE}"]):
+        result = run(script, *words, *refused)
+        assert result.code == 2 and "\x1b" not in result.err and "x1b[2J" in result.err
+
+
+@pytest.mark.slow
+def test_a_phrase_and_a_path_with_an_escape_reach_the_terminal_spelled(tmp_path: Path) -> None:
+    result = run("inference.py", *speech(tmp_path, f"Two.{ESCAPE}"))
+    assert result.code == 0
+    assert ESCAPE not in result.out + result.err and "\\x1b[2J" in result.out
+    result = run("inference.py", *speech(tmp_path), "--tacotron2", tmp_path / f"{ESCAPE}.pt")
+    assert result.code == 1
+    assert ESCAPE not in result.err and f"{tmp_path}/\\x1b[2J.pt: no such checkpoint" in result.err
+
+
+def test_a_name_that_is_too_long_is_one_error(capsys) -> None:
+    with pytest.raises(SystemExit, match="1"), exit_on_user_error():
+        Path("x" * 300).read_bytes()
+    assert capsys.readouterr().err == f"error: {'x' * 300}: File name too long\n"
+
+
+def test_a_character_without_a_glyph_draws_without_a_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # others may come from objects of earlier tests, freed here
+        figure = plot_alignment(torch.ones(4, 2), ["中", "\U0001f600"], title="中")
+        save_figure(tmp_path / "a.png", figure)
+        figure_pixels(figure)
+
+
+def test_the_signal_that_ended_a_process_is_named() -> None:
+    assert describe_end(-9) == "was ended by signal 9 (SIGKILL): killed by a user, or by the system for lack of memory"
+    assert describe_end(-11) == "was ended by signal 11 (SIGSEGV)"
+    assert describe_end(3) == "ended with exit code 3, for the reason above"
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
+    words = [sys.executable, "-m", "common.checkpoint", "inspect", "voice/tacotron2.safetensors"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()  # before the command prints
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+# A user's mistake ends with one error message, a hint, and exit code 2 (usage) or 1 (data); Ctrl-C with 130. No traceback
 
 
 def stderr_of(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
@@ -44,6 +137,7 @@ def speech(folder: Path, *lines: str) -> list[object]:
 # Usage errors: code 2.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "message"),
     [
@@ -61,6 +155,7 @@ def test_invalid_flags_are_errors(script: str, words: str, message: str) -> None
     assert message in stderr_of(2, script, *words.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "words", "flags"),
     [
@@ -74,6 +169,7 @@ def test_impossible_model_settings_are_errors(tmp_path: Path, model: str, words:
     assert [flag for flag in flags if flag not in message] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -94,6 +190,7 @@ def test_flags_that_contradict_a_checkpoint_are_errors(tmp_path: Path, words: st
 # Filelists and clips: code 1.
 
 
+@pytest.mark.slow
 def test_errors_name_the_rows_of_invalid_texts(tmp_path: Path) -> None:
     clip = "corpus/clock/clock_0001.ogg"
     path = filelist(tmp_path, *(f"{clip}|{text}" for text in ("fine", "a {HH AH0 brace", "{XX}", "…§", "fine")))
@@ -104,6 +201,7 @@ def test_errors_name_the_rows_of_invalid_texts(tmp_path: Path) -> None:
     assert lines[2].startswith(f"{path}:4: '…§' holds nothing to speak")
 
 
+@pytest.mark.slow
 def test_training_accepts_a_silent_clip(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(9000), 22050)
     path = filelist(tmp_path, *[f"{tmp_path}/silent.wav|one"] * 2)
@@ -114,6 +212,7 @@ def test_training_accepts_a_silent_clip(tmp_path: Path) -> None:
 # Checkpoints: code 1.
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
     path = train_tiny_model("Tacotron2")
     message = stderr_of(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", path))
@@ -123,6 +222,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
     assert message.endswith("is it a checkpoint of WaveGlow?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "value", "expected"),
     [
@@ -138,6 +238,7 @@ def test_an_invalid_decoding_flag_is_not_blamed_on_the_file(tmp_path: Path, flag
 # Phrases: code 1.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "This is a sentence of some length, and others follow. " * 4], ids=["", "long"])
 def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path, before: str) -> None:
     phrases = [f"{before}One.", f"{before}Two {{HH", "☃☃", "{HH AA9}"]
@@ -154,6 +255,7 @@ def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path, before: str) -
 # Where the results go: code 1.
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     place = tmp_path / "taken"
     place.touch()
@@ -167,6 +269,7 @@ def test_an_output_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
 # The commands themselves.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -192,6 +295,7 @@ with exit_on_user_error():
 """
 
 
+@pytest.mark.slow
 def test_a_command_collects_no_garbage_at_its_end() -> None:
     """Its collections would go through all of PyTorch."""
     assert call(sys.executable, "-c", END) == (0, "", "")
@@ -200,6 +304,7 @@ def test_a_command_collects_no_garbage_at_its_end() -> None:
 # Ctrl-C: code 130.
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_inference(tmp_path: Path) -> None:
     process = start(sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**6)
     try:
@@ -216,6 +321,7 @@ def test_ctrl_c_during_inference(tmp_path: Path) -> None:
     assert {path.name for path in log.parent.iterdir()} - {"inference.jsonl"} == {"nvlog.json"}
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_training_without_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = engine.train_step
 
@@ -234,6 +340,7 @@ def test_a_second_ctrl_c_ends_training_without_saving(tmp_path: Path, monkeypatc
     assert list(tmp_path.glob("*.pt")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"), [([], "stopped\n"), (["nothing was saved"], "stopped: nothing was saved\n")]
 )
@@ -243,6 +350,7 @@ def test_ctrl_c_prints_the_message_of_its_exception(words: list[str], message: s
     assert (leaving.value.code, capsys.readouterr().err) == (130, message)
 
 
+@pytest.mark.slow
 def test_the_shared_flags_are_valid(tmp_path: Path) -> None:
     """Every test above changes one of these flags."""
     assert "--cpu" in SHARED

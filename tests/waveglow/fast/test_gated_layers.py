@@ -2,14 +2,18 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from common import precision
+from common.fast import Request
 from common.kernels.private_ops import Processor
 from waveglow.config import WNConfig
-from waveglow.fast.convolution import WinogradTiles
+from waveglow.fast.compiled import ChannelsLastConv1d, convert_to_channels_last, with_channels_last
+from waveglow.fast.convolution import Convolution, Direct, WinogradTiles, convolution
 from waveglow.fast.gated_layers import GatedLayers, Inputs, Layer, gated_layers
 from waveglow.fast.training import TrainingWN
-from waveglow.model import WN
+from waveglow.model import WN, WaveGlow
 
 
 def network(layers: int = 3, kernel: int = 3, channels: int = 6) -> WN:
@@ -120,3 +124,110 @@ def test_a_forward_alone_has_no_tiles_on_zen_5(monkeypatch, family: int, forward
     assert bool(tiled) == in_tiles
     for fast, plain in zip(outputs, wn(x, condition), strict=True):
         torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
+
+
+# Dilated convolutions tap by tap and in tiles: against PyTorch's convolution and its gradients, and the choice between them
+
+
+WAYS = [Direct(1), Direct(2), *(WinogradTiles(dilation) for dilation in (1, 2, 8))]
+
+
+def tensors(batch: int, groups: int, channels: int = 5, out: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x, weight, bias, and the gradient of the result, in float64."""
+    shapes = (batch, groups, channels), (out, channels, 3), (out,), (batch, groups, out)
+    x, weight, bias, d_outputs = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
+    return x, weight, bias, d_outputs
+
+
+def pytorch(dilation: int, x: Tensor, weight: Tensor, bias: Tensor, d_outputs: Tensor) -> list[Tensor]:
+    """The result, and the gradients of x and weight."""
+    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    outputs = F.conv1d(x.transpose(1, 2), weight, bias, padding=dilation, dilation=dilation).transpose(1, 2)
+    return [outputs.detach(), *torch.autograd.grad(outputs, (x, weight), d_outputs)]
+
+
+def ours(way: Convolution, dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor, d_outputs: Tensor):
+    arranged = way.arrange(weight.to(torch.promote_types(dtype, torch.float32)), dtype)
+    outputs = way.forward(x.to(dtype), arranged, bias.to(dtype))
+    assert outputs.is_contiguous()
+    return [outputs, *way.backward(d_outputs.to(dtype), x.to(dtype), arranged)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(("batch", "groups"), [(1, 1), (2, 3), (3, 16), (2, 33), (1, 64)])
+def test_equals_pytorch(way: Convolution, batch: int, groups: int) -> None:
+    """Clips shorter than a tile, that end in one, and of whole tiles."""
+    arguments = tensors(batch, groups)
+    for got, want in zip(ours(way, torch.float64, *arguments), pytorch(way.dilation, *arguments), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 48])
+def test_blocks_of_tiles_do_not_change_the_outputs(block: int, monkeypatch) -> None:
+    """Blocks of one tile's length, and with a shorter last one."""
+    monkeypatch.setattr("waveglow.fast.convolution.BLOCK", block)
+    arguments = tensors(2, 100)
+    outputs = ours(WinogradTiles(4), torch.float64, *arguments)[0]
+    torch.testing.assert_close(outputs, pytorch(4, *arguments)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype", "bound"),
+    [(WinogradTiles(4), torch.float32, 2e-6), (Direct(4), torch.float32, 1e-6), (Direct(4), torch.bfloat16, 2**-7)],
+    ids=["tiles", "direct", "bfloat16"],
+)
+def test_rounding_is_small(way: Convolution, dtype: torch.dtype, bound: float) -> None:
+    """Of a full layer's channels."""
+    x, weight, bias, d_outputs = tensors(1, 256, 256, 512)
+    arguments = x.to(dtype).double(), 0.03 * weight, bias, d_outputs
+    for got, want in zip(ours(way, dtype, *arguments), pytorch(4, *arguments), strict=True):
+        assert (got.double() - want).norm() <= bound * want.norm()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "kernel", "groups", "dilation", "way"),
+    [
+        (torch.float32, 256, 3, 1000, 128, WinogradTiles(128)),
+        (torch.float64, 256, 3, 1000, 128, WinogradTiles(128)),
+        (torch.float32, 255, 3, 1000, 1, Direct(1)),
+        (torch.float32, 256, 5, 1000, 1, Direct(1)),
+        (torch.float32, 256, 3, 400, 128, Direct(128)),  # 512 in tiles
+        (torch.float32, 256, 3, 456, 128, WinogradTiles(128)),
+        (torch.bfloat16, 512, 3, 1000, 128, Direct(128)),
+        (torch.float16, 512, 3, 1000, 1, Direct(1)),
+    ],
+)
+def test_tiles_are_chosen_where_they_save_work(dtype, channels, kernel, groups, dilation, way: Convolution) -> None:
+    x = torch.empty(1, groups, channels, dtype=dtype)
+    assert convolution(x, torch.empty(8, channels, kernel), dilation) == way
+    assert convolution(x.to("meta"), torch.empty(8, channels, kernel), dilation) == Direct(dilation)
+
+
+# Channels innermost against the plain model, without the compiler, which tests/test_fast_ways.py runs on the plain layers
+
+
+def test_layers_with_channels_innermost_are_the_plain_ones() -> None:
+    """Outputs and every gradient in float64; the parameters are the plain model's own."""
+    torch.manual_seed(1)
+    config = {"n_layers": 3, "n_channels": 8, "kernel_size": 3}
+    plain = WaveGlow(n_mel_channels=6, n_flows=4, n_early_every=2, WN_config=config).double()
+    for wn in plain.WN:
+        nn.init.normal_(wn.end.weight, std=0.05)
+    last = with_channels_last(plain)
+    compiled = convert_to_channels_last(plain, Request(compile="max-autotune"))
+    assert isinstance(compiled.WN[0].in_layers[0], ChannelsLastConv1d)
+    assert compiled._compiled_call_impl is not None and plain._compiled_call_impl is None
+    assert all(a is b for a, b in zip(last.parameters(), plain.parameters(), strict=True))
+    assert isinstance(last.WN[0].in_layers[0], ChannelsLastConv1d)
+    mels, audio = torch.randn(2, 6, 5).double(), 0.3 * torch.randn(2, 5 * 256).double()
+
+    def results(model: nn.Module) -> list[Tensor]:
+        z, *logs = model(mels, audio)
+        loss = z.square().sum() - sum(log.sum() for log in (*logs[0], *logs[1]))
+        return [z, *torch.autograd.grad(loss, list(plain.parameters()))]
+
+    for got, want in zip(results(last), results(plain), strict=True):
+        assert (got - want).abs().max() <= 1e-9 * want.abs().max().clamp(min=1e-3)
+    conv = ChannelsLastConv1d(4, 6, kernel_size=3, dilation=2)
+    output = conv(torch.randn(2, 4, 9))
+    assert output.shape == (2, 6, 9) and output.stride(1) == 1

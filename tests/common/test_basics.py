@@ -1,0 +1,182 @@
+"""Small files of common/: tables, progress, extras, options, and the choice among fast ways."""
+
+import argparse
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from common import progress
+from common.extras import require
+from common.fast import FastWay, Request, accelerate, shallow_copy
+from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
+from common.tables import markdown_table, text_table
+from tests.recipe import ROOT
+
+ROWS = [("a", 1234567, "x"), ("long name", 2, "y|z")]
+
+
+def test_text_columns_are_aligned() -> None:
+    assert text_table("<><", ("name", "count", "note"), ROWS).splitlines() == [
+        "name           count  note",
+        "a          1,234,567  x",
+        "long name          2  y|z",
+    ]
+
+
+def test_markdown_has_a_rule_and_escaped_bars() -> None:
+    assert markdown_table("<><", ("name", "count", "note"), ROWS).splitlines() == [
+        "| name | count | note |", "| --- | ---: | --- |", "| a | 1,234,567 | x |", "| long name | 2 | y\\|z |",
+    ]  # fmt: skip
+
+
+def test_a_table_without_rows_is_its_header() -> None:
+    assert text_table("<", ("name",), []) == "name"
+    assert markdown_table(">", ("n",), []) == "| n |\n| ---: |"
+
+
+def test_a_log_has_a_line_for_each_item_after_the_interval(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    assert list(progress.show_progress(iter("ab"), 3, "cutting", "recording")) == ["a", "b"]
+    assert capsys.readouterr().err == "cutting: 1 of 3 recordings\ncutting: 2 of 3 recordings\n"
+
+
+def test_short_work_leaves_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(progress.show_progress([1], 1, "cutting", "recording")) == [1]
+    assert capsys.readouterr().err == ""
+
+
+# A command without the packages of an extra names them and the script that installs them
+
+
+def test_missing_packages_are_named_and_others_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    require("bash install.sh", "torch", "numpy")
+    with pytest.raises(SystemExit) as stop:
+        require("bash install.sh", "torch", "no_such_package", "nor_this")
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == (
+        "error: not installed: no_such_package, nor_this; `bash install.sh` installs what this command needs\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "script"), [("serving", "serve.sh"), ("studio", "studio.sh")])
+def test_the_servers_say_how_to_install_their_packages(module: str, script: str) -> None:
+    """uvicorn cannot be found in a process where its entry in sys.modules is None."""
+    program = f"import runpy, sys; sys.modules['uvicorn'] = None; runpy.run_module('{module}', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program, "--port", "0"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"uvicorn; `bash scripts/{script} --install-only` installs" in done.stderr
+
+
+# Options typed once: the flags that fields make, and the configs that parsed flags make
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float = option(0.5, "rate of learning", "-lr", check=ABOVE_ZERO)
+    limit: float | None = option(None, "largest norm", check=ABOVE_ZERO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    path: Path | None = option(None, "file to read")
+    names: list[str] = option(["a"], "names of cleaners", nargs="+")
+    on: bool = option(True, "switch that starts on")
+    off: bool = option(False, "switch that starts off")
+    unseen: int = 3  # no flag
+    inner: Inner = field(default_factory=Inner)
+
+
+def parse(*argv: str, **defaults: object) -> dict[str, object]:
+    parser = argparse.ArgumentParser()
+    add_fields(parser, Outer, **defaults)
+    add_fields(parser.add_argument_group("inner"), Inner)
+    return vars(parser.parse_args(argv))
+
+
+def test_defaults_of_the_config_or_the_command_that_no_other_parser_changes() -> None:
+    assert "unseen" not in parse()
+    assert from_options(Outer, parse()) == Outer()
+    assert parse(path=Path("y"))["path"] == Path("y")
+    parse()["names"].append("z")  # type: ignore[attr-defined]
+    assert parse()["names"] == ["a"]
+
+
+def test_flags_reach_the_fields_of_nested_configs() -> None:
+    config = from_options(Outer, parse("-lr", "2", "--path", "x", "--names", "b", "c", "--no-on", "--off"))
+    assert config == Outer(path=Path("x"), names=["b", "c"], on=False, off=True, inner=Inner(rate=2.0))
+    assert isinstance(config.inner.rate, float)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(0.0, 1), (-1.0, 1), (float("nan"), 1), (float("inf"), 1), (1.0, 0)])
+def test_problems_name_the_flag(value: float, wanted: int) -> None:
+    problems = problems_of(Inner(limit=value))
+    assert problems == [f"--limit: {value}, expected more than 0"] * wanted
+
+
+# Fast ways in general: the row of a table that is taken, and shallow copies with other children
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 3), nn.Linear(3, 2)
+        self.scale = nn.Parameter(torch.ones(2))
+        self.register_buffer("offset", torch.zeros(2))
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+        self.sizes = [2, 3]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)) * self.scale + self.offset
+
+
+class FastNet(Net):
+    pass
+
+
+def test_a_twin_has_other_children_and_shares_the_rest() -> None:
+    model, other = Net().eval(), nn.Linear(2, 3)
+    twin = shallow_copy(model, FastNet, first=other)
+    assert type(twin) is FastNet and type(model) is Net
+    assert twin.first is other and model.first is not other
+    assert twin.second is model.second and twin.scale is model.scale and twin.offset is model.offset
+    assert twin.sizes is model.sizes and list(twin.state_dict()) == list(model.state_dict())
+    x = torch.randn(4, 2)
+    torch.testing.assert_close(twin(x), model.second(other(x)) * model.scale + model.offset)
+
+
+def test_tables_flags_and_hooks_are_the_twins_own() -> None:
+    model = Net().eval()
+    calls: list[str] = []
+    model.register_forward_hook(lambda *_: calls.append("model"))
+    twin = shallow_copy(model, Net)
+    assert twin.training is False
+    twin.register_forward_pre_hook(lambda *_: calls.append("twin"))
+    twin.register_buffer("more", torch.zeros(1), persistent=False)
+    twin.extra, twin.scale = nn.Linear(1, 1), nn.Parameter(torch.zeros(2))
+    twin.train()
+    assert model.training is False and not hasattr(model, "more") and not hasattr(model, "extra")
+    assert model.scale.detach().tolist() == [1, 1]
+    assert "more" not in model._non_persistent_buffers_set
+    model(torch.randn(1, 2))
+    assert calls == ["model"]
+    twin(torch.randn(1, 2))
+    assert calls == ["model", "twin"]
+
+
+def test_the_first_row_of_the_phase_that_applies_is_taken() -> None:
+    model, half, last = nn.Identity(), nn.ReLU(), nn.Tanh()
+    ways = [
+        FastWay(name="t", phase="training", applies=lambda m, r: True, convert=lambda m, r: nn.ELU(), tolerance=0.0),
+        FastWay(name="h", phase="inference", applies=lambda m, r: r.half, convert=lambda m, r: half, tolerance=0.0),
+        FastWay(name="a", phase="inference", applies=lambda m, r: True, convert=lambda m, r: last, tolerance=0.0),
+    ]
+    assert accelerate(model, ways, "inference", Request(half=True)) is half
+    assert accelerate(model, ways, "inference", Request()) is last
+    assert accelerate(model, ways[1:2], "inference", Request()) is model
+    assert not any(getattr(Request(), name) for name in ("half", "int8", "recompute", "graphs"))
