@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,9 +39,13 @@ def systems_of(folder: Path) -> dict[str, dict]:
 
 
 def test_the_report_has_all_systems_and_their_anchors(tmp_path: Path) -> None:
-    others = ["--other-tacotron2", train_tiny_model("Tacotron2")]
+    copy = tmp_path / "copy.pt"
+    shutil.copy(train_tiny_model("Tacotron2"), copy)
+    others = ["--other-tacotron2", copy]
     out = succeed("evaluate.py", *words(tmp_path, *ALL, *others, "--precompute"))
     assert "note: --precompute has no effect here" in out
+    voices = list(json.loads((tmp_path / "report/report.json").read_text())["settings"])
+    assert [(name.split(": ")[0], "copy.pt" in name) for name in voices] == [("voice", False), ("other voice", True)]
     systems = systems_of(tmp_path)
     sources = ("true mels", "Tacotron2", "other Tacotron2")
     assert list(systems) == ["recordings", *(f"{name}, {of}" for name in sources for of in ("griffin-lim", "WaveGlow"))]

@@ -225,3 +225,14 @@ def test_the_expected_level_is_that_of_the_mixture(voiced_half: float) -> None:
     found, wanted = (torch.stack(values)[:, :60, :26].mean((0, 1)) for values in (magnitudes, levels))  # of each frame
     torch.testing.assert_close(found, wanted, rtol=0.1, atol=0)
     assert (torch.stack(magnitudes).mean() / torch.stack(levels).mean()).item() == pytest.approx(1, abs=0.01)
+
+
+@NEEDS_PYWORLD
+def test_the_pitch_of_a_frame_is_that_of_its_time_at_any_rate(tmp_path) -> None:
+    """A chirp of 3.2 Hz a frame; the clip is shorter than a crop, which it begins."""
+    rate, hertz = 16000, torch.linspace(100, 400, 24000)
+    soundfile.write(tmp_path / "one.wav", (0.1 * pulse_train(hertz, rate)).numpy(), rate)
+    options = {"dataset_path": str(tmp_path), "sampling_rate": rate, "mel_fmax": 8000.0}
+    pitch = PitchDataset(options, [Utterance("one.wav", "")])[Key(0, 0)].clip.pitch
+    frames = torch.arange(10, 85)
+    assert (pitch[frames] - hertz[frames * HOP]).median().abs() < 1.0

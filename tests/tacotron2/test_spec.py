@@ -128,7 +128,9 @@ class FixedOutput(Tacotron2):
         lengths = torch.arange(items) + 4
         lengths[-1] = self.frame_limits(text_lengths, max_steps)[-1]  # the last one does not stop
         alignments = torch.nn.functional.one_hot(torch.arange(max_steps) % text.shape[1], text.shape[1]).float()
-        return Tacotron2Inference(torch.full((items, 80, max_steps), -5.0), lengths, alignments.expand(items, -1, -1))
+        ended = torch.arange(max_steps) >= lengths[:, None]
+        alignments = alignments * torch.where(ended, 0.25, 1.0)[:, :, None]  # even past the end, where nothing counts
+        return Tacotron2Inference(torch.full((items, 80, max_steps), -5.0), lengths, alignments)
 
 
 def free_run(frames: int, mel_lengths: list[int], guard: DecodingGuard) -> tuple[FixedOutput, Preview]:

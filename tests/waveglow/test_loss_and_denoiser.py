@@ -6,10 +6,12 @@ import torch
 from scipy.signal import get_window
 from scipy.stats import norm
 
+from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from waveglow.denoiser import Denoiser
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlowOutput
+from waveglow.spec import make_denoiser
 
 
 @pytest.fixture
@@ -59,6 +61,8 @@ def test_the_bias_is_that_of_88_frames_and_strengths_are_not_negative(model, mon
     Denoiser(model)
     assert lengths == [88]
     assert not Denoiser(model)(torch.zeros(1, 2000), 1.0).any()
+    transform = make_denoiser(model, AudioConfig(filter_length=2048, hop_length=100, win_length=600)).stft
+    assert (transform.filter_length, transform.hop_length, transform.win_length) == (2048, 100, 600)
     with pytest.raises(UsageError, match=r"--denoising-strength -0.1: expected 0 or more"):
         Denoiser(model)(torch.zeros(1, 2000), -0.1)
 

@@ -274,12 +274,22 @@ def test_a_batch_that_does_not_fit_runs_in_halves(error: type[Exception], messag
 def test_mels_of_streams_are_computed_in_halves_where_memory_is_short() -> None:
     stages = pipeline()
     parts = [cut_line(line, stages.acoustic, 0)[0] for line in lines_from(["ab", "abcd", "a", "abc"])]
-    vocoders = [type(stages.vocoder)() for _ in parts]  # type: ignore[call-arg]
+
+    class Scaled(FirstMels):
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        def __call__(self, *words: object) -> tuple[Tensor, dict[str, float]]:
+            audio, numbers = super().__call__(*words)  # type: ignore[arg-type]
+            return self.factor * audio, numbers
+
+    vocoders = [Scaled(factor) for factor in (1.0, 2.0, 3.0, 4.0)]
     model = SmallMemory(4)
     cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
     sounds = [exhaust(piece.steps)[1][0].audio.tolist() for piece in stream_pieces(parts, cramped, vocoders)]
     assert model.sizes == [[2], [4], [1], [3]]
-    assert sounds == [exhaust(piece.steps)[1][0].audio.tolist() for piece in stream_pieces(parts, stages)]
+    plain = [exhaust(piece.steps)[1][0].audio for piece in stream_pieces(parts, stages)]
+    assert sounds == [(number * audio).tolist() for number, audio in enumerate(plain, 1)]
     with pytest.raises(torch.OutOfMemoryError):
         stream_pieces(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
 

@@ -1,17 +1,25 @@
 """Measures that select checkpoints, and the best validation so far: the lowest value; of equal ones, the lowest loss."""
 
+import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
+import torch
 
+from common.audio.stft import AudioConfig, TacotronSTFT
+from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
+from common.inference.evaluation import Rendition
 from common.quality.report import Line, System, capped_error_rate
 from common.quality.words import Errors, word_errors
-from common.training.checkup import measures_of, selecting_measures
-from common.training.options import BEST_BY
+from common.spec import VocoderInference
+from common.training.checkup import Checkup, measures_of, mel_distance, selecting_measures
+from common.training.options import BEST_BY, DataConfig, EvaluationConfig
 from common.training.state import Best, Progress
 from common.training.validation import update_best
-from tests.common.training.points import Notes, make_state
+from tests.common.training.points import Notes, change, make_state
 from train import update_best_checkpoint
 
 # Ten lines of ten words. Nine of `adapted` are right, and one does not stop; half of the words of `early` are wrong.
@@ -85,3 +93,27 @@ def test_the_flag_decides_how_far_from_the_lowest_loss_the_best_may_be(slack: fl
     for progress.epoch, (wer, loss) in enumerate([(0.1, 3.0), (0.8, 1.2), (0.6, 1.15)]):
         assert update_best_checkpoint(state, {"wer": wer, "loss": loss}, Notes())
     assert progress.best.epoch == best
+
+
+def test_a_vocoder_is_checked_as_inference_speaks_and_its_distance_is_the_mean_over_all_frames(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", 0.1 * np.ones(3000), 22050)
+    (tmp_path / "list.txt").write_text("a.wav|One.\n")
+    data = DataConfig(validation_files=tmp_path / "list.txt", dataset_path=str(tmp_path))
+    evaluation = EvaluationConfig(evaluate_every=1, evaluate_lines=1, evaluate_without=["asr", "mos", "likeness"])
+    seen = []
+
+    def vocode(model, mels, sigma, draws):
+        seen.append(sigma)
+        return torch.zeros(len(mels), 256 * mels.shape[2])
+
+    stages = VocoderInference(denoiser=lambda *_: lambda sound, strength: seen.append(strength) or sound, vocode=vocode)
+    state = make_state()
+    change(state, spec=dataclasses.replace(state.setup.spec, inference=stages))
+    assert Checkup(evaluation, data, AudioConfig(), is_main=True)(state, Notes())["mel_distance"] > 1
+    assert seen == [SynthesisConfig.sigma_infer, DENOISING_STRENGTH] and seen[0] != seen[1]
+    stft, renditions = TacotronSTFT(), []
+    for frames, shift in ((5, 0.25), (20, 1.0)):
+        audio = 0.1 * torch.randn(256 * (frames - 1))
+        mel = stft.mel_spectrogram(audio[None])[0]
+        renditions.append(Rendition(audio, {}, {"mel": mel + shift}))
+    assert mel_distance(renditions, AudioConfig()) == pytest.approx((5 * 0.25 + 20 * 1.0) / 25, rel=1e-4)

@@ -5,7 +5,11 @@ from collections.abc import Iterable
 import pytest
 import torch
 
-from common.training.sampler import EpochBatches
+from common.run.distributed import Dist
+from common.training.options import DataConfig
+from common.training.sampler import EpochBatches, sampler_of
+from data_functions import get_loader
+from tests.common.training.points import PointsDataset
 
 
 def flat(epoch_batches: Iterable[list[int]]) -> list[int]:
@@ -131,3 +135,13 @@ def test_accumulated_batches_make_what_one_large_batch_is(bucket_batches: int) -
         assert [len(keys) for keys in pieces] == [2, 2, 2, 2]
         assert sorted(key for keys in pieces for key in keys) == sorted(batch)
     assert len(taken[0]) == 8
+
+
+def test_a_loader_has_the_batches_of_the_flags_and_validation_no_buckets_or_steps() -> None:
+    config = DataConfig(batch_size=2, bucket_batches=3, grad_accumulation_steps=4, num_workers=0)
+    dist, data = Dist(1, 1, 2, torch.device("cpu")), PointsDataset(50)
+    words = {"seed": 5, "rank": 1, "world_size": 2}
+    wanted = EpochBatches(data.lengths, 2, bucket_batches=3, accumulation=4, **words)
+    assert batches(sampler_of(get_loader(data, config, 5, dist, training=True)), 1) == batches(wanted, 1)
+    wanted = EpochBatches(data.lengths, 2, training=False, **words)
+    assert batches(sampler_of(get_loader(data, config, 5, dist, training=False))) == batches(wanted)

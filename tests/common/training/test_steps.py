@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
 from common.training.loop import Ending, log_epoch, train_epoch, train_step
-from common.training.optimization import Pace, moving_average
+from common.training.optimization import Pace, RateFactor, moving_average
 from common.training.state import Best, EpochTotals, TrainState, accelerate_training
 from common.training.validation import check_loss
 from models import REGISTRY
@@ -72,15 +72,13 @@ def test_the_criterion_takes_the_number_of_the_step() -> None:
 
 
 def test_the_schedule_advances_within_an_epoch_and_its_curve_leaves_factors_of_groups_out() -> None:
-    state, notes = make_state(pace=Pace(3, 2, 2), lr_schedule="cosine", epochs=1), Notes()
+    state, notes = make_state(pace=Pace(3, 2, 8), lr_schedule="cosine", epochs=1), Notes()
     assert train_epoch(state, loader(6, 2), notes, StopRequest()) is Ending.EPOCH
     assert notes.shown["train/learning_rate"] == pytest.approx([0.1, 0.075, 0.025])  # 0.05 (1 + cos(k pi / 3))
-    state, notes = make_state(), Notes()
-    for group in state.optimizer.param_groups:
-        group["lr_scale"] = 0.25
+    state, notes = make_state(lr_scale=[RateFactor("bias", 0.25)]), Notes()
     train_epoch(state, loader(4, 2), notes, StopRequest())
     assert notes.shown["train/learning_rate"] == [0.1, 0.1]
-    assert {group["lr"] for group in state.optimizer.param_groups} == {0.025}
+    assert [group["lr"] for group in state.optimizer.param_groups] == [0.1, 0.025]
 
 
 def test_an_overflowed_step_leaves_the_moving_average_alone() -> None:
@@ -240,6 +238,7 @@ def test_the_mean_of_an_epoch_leaves_skipped_steps_out() -> None:
         assert means["train_loss"] == pytest.approx(sum(finite) / len(finite))
         assert means["train_skipped_steps"] == poisoned
     assert math.isnan(losses[True][1]) and losses[True][0] == losses[False][0]
+    assert EpochTotals(iterations=4, loss=6.0, skipped=2, dropped=1).mean_loss == 2.0  # overflows have losses
 
 
 def test_an_exploded_loss_is_skipped_and_a_loss_scaler_forgets_a_skipped_step() -> None:
@@ -270,7 +269,7 @@ def test_an_epoch_without_a_step_ends_the_run(clips: int, message: str) -> None:
     said = rf"epoch 0 changed no weight, since {message} \(--max-skipped 5\); .* begin again$"
     with pytest.raises(DataError, match=said):
         train_epoch(state, data, Notes(), StopRequest())
-    state.progress.saved, state.progress.best = [3], Best(0.5, 2)
+    state.progress.saved, state.progress.best = [1, 3], Best(0.5, 2)
     advice = r"go on after epoch 3 with --resume-from-last, or start from the best weights so far with --warm-start \S+_best\.pt$"
     with pytest.raises(DataError, match=advice):
         train_epoch(state, data, Notes(), StopRequest())

@@ -203,11 +203,11 @@ def test_one_run_a_project_and_one_training_a_device(jobs, project, tmp_path):
             Jobs(tmp_path).start(other, name, [PROBE, "end"])
     start(jobs, other, "end", name="prepare")  # needs no device
     assert end(jobs, other, "prepare").state is State.FINISHED
-    two = Jobs(tmp_path, ("0", "1"))
+    two = Jobs(tmp_path, ("0", "1", "2"))
     path = job_file(project, "train", "json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "0"}))
     start(two, other, "device")
-    assert end(two, other).tail() == "step 1\n1", "the second training has the second GPU alone"
+    assert end(two, other).tail() == "step 1\n1", "the second training has the first free GPU alone"
 
 
 def test_a_failure_is_shown_by_code_and_last_lines(jobs, project):

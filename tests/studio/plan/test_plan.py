@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 
 from common.errors import DataError, UsageError
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.plan import proposal
 from studio.plan.commands import option_argv, train_argv
@@ -281,6 +283,27 @@ def test_options_become_words() -> None:
     assert option_argv(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
 
 
+def test_every_setting_reaches_its_flag_of_train_py(tmp_path: Path) -> None:
+    values = {"batch_size": 3, "grad_accumulation_steps": 5, "epochs": 7, "learning_rate": 0.5, "patience": 19}
+    values |= {"lr_schedule": "constant", "warmup_steps": 11, "report_every": 13, "report_lines": 17}
+    settings = replace(PLAN.models["WaveGlow"], best_by="mel_distance", **values)
+    project = Project(name="a", projects=tmp_path)
+    argv = train_argv("WaveGlow", replace(PLAN, seed=23, models={"WaveGlow": settings}), project)
+    found = parse_training_arguments(argv, REGISTRY, "")[0].flat
+    wanted = {"early_stop_patience": values.pop("patience"), "evaluate_lines": values.pop("report_lines"), "seed": 23}
+    wanted |= dict.fromkeys(
+        ("epochs_per_validation", "evaluate_every", "epochs_per_checkpoint"), values.pop("report_every")
+    )
+    wanted |= values | {
+        "best_by": "mel_distance",
+        "dither": 0.1,
+        "resume_from_last": True,
+        "output": project.run("WaveGlow"),
+    }
+    wanted |= {"training_files": project.training_list, "validation_files": project.validation_list}
+    assert {name: found[name] for name in wanted} == wanted
+
+
 @pytest.mark.parametrize(("measure", "expected"), [("loss", []), ("wer", ["--best-slack", "0.1"])])
 def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(tmp_path: Path, measure, expected) -> None:
     settings = replace(PLAN.models["WaveGlow"], best_by=measure)
@@ -336,6 +359,15 @@ def test_the_digest_of_a_plan_is_the_same_for_each_spelling_of_its_folder(tmp_pa
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return make_project(Project(name="mine", projects=tmp_path))
+
+
+def test_the_figures_are_those_of_the_clips_for_training(project: Project) -> None:
+    clips = [line.split("|") for line in project.training_list.read_text().splitlines()]
+    seconds = [soundfile.info(project.root / path).duration for path, _ in clips]
+    found = read_material(project)
+    assert (found.clips, found.validation_clips, found.sampling_rate) == (5, 2, 22050)
+    assert (60 * found.minutes, found.longest_seconds) == pytest.approx((sum(seconds), max(seconds)))
+    assert found.characters == len({character for _, text in clips for character in text})
 
 
 def write_settings(project: Project, **settings: object) -> None:

@@ -17,7 +17,8 @@ from models import REGISTRY
 from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
-from studio.voice.card import cell_of, choice_of, column_of, describe_measures
+from studio.train.progress import Progress, Report
+from studio.voice.card import Facts, card, cell_of, choice_of, column_of, describe_measures
 from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, Listener, choose_vocoder, judge
 from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, usable_measures, write_model
 from synthesizer import EMBEDDED
@@ -163,3 +164,29 @@ def test_measures_are_described_in_words_not_in_names_of_the_log() -> None:
     headings = [column_of(name) for name in names if name != "loss"] + [choice_of(name) for name in BEST_BY]
     assert not [heading for heading in headings if "_" in heading or heading in ("wer", "mcd", "mos")]
     assert (cell_of("wer", 0.25), cell_of("val_loss", 1.5), cell_of("wer", None)) == ("25", "1.5", "-")
+
+
+def test_the_card_has_each_figure_in_its_place(tmp_path) -> None:
+    project, progress = Project(name="mine", projects=tmp_path), Progress(tmp_path / "progress.json")
+    progress.spend("WaveGlow", 120.0)
+    progress.finish("WaveGlow", "", "all 4 epochs")
+    settings = replace(OTHER, batch_size=3, grad_accumulation_steps=5, learning_rate=0.25)
+    figures = {"minutes": 9.0, "clips": 90, "validation_clips": 5, "longest_seconds": 8.0, "characters": 30}
+    facts = Facts(
+        project=project,
+        plan=Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": settings}),
+        progress=progress,
+        material=Material(**figures, sampling_rate=16000),
+        checkpoints={"WaveGlow": {"iteration": 77, "epoch": 6}},
+        reports={"WaveGlow": [Report(epoch=2, values={"coverage": 0.5, "val_loss": 1.25})]},
+        systems=[system(0.1, 0.7)],
+        verdict=["good"],
+        vocoder="waveglow",
+        samples=["One."],
+    )
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in card(facts).splitlines() if line.startswith("|")
+    ]
+    assert [row[1] for row in rows if len(row) == 2][2:8] == ["9.0", "90", "5", "8.0", "30", "16000"]
+    assert ["WaveGlow", "random weights", "77", "6", "15", "0.25, cosine", "2.0", "all 4 epochs"] in rows
+    assert ["2", "50", "1.25"] in rows
