@@ -94,14 +94,6 @@ def test_switches_take_a_value_too(words: str, values: tuple[bool, ...], capsys)
     assert "unrecognized arguments: maybe" in refusal(capsys, "--amp", "maybe")
 
 
-@pytest.mark.parametrize(
-    "words", [["-m", "WaveGlow"], ["-mWaveGlow"], ["--model-name=WaveGlow"], ["--seed", "1", "-m", "WaveGlow"]]
-)
-def test_ways_to_name_the_model(words: list[str]) -> None:
-    args, spec = parse_training_arguments(words, REGISTRY, "")
-    assert (args.model_name, spec.name) == ("WaveGlow", "WaveGlow")
-
-
 def test_help_with_and_without_a_model(capsys) -> None:
     shared = ["--epochs ", "--grad-accumulation-steps ", "--deterministic"]
     both = ["{Tacotron2,WaveGlow,PulseNoise}", *shared, "1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise"]

@@ -41,10 +41,10 @@ def inputs(*lengths: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Ten
     return torch.randn(len(lengths), max(lengths), 8, dtype=dtype), torch.tensor(lengths)
 
 
-def walking_decoder(stride: int = 1, **config) -> Decoder:
-    """Attention starts at symbol 0, moves `stride` symbols a step where there are so many, and stays where there are not.
+def walking_decoder(**config) -> Decoder:
+    """Attention starts at symbol 0, moves by a symbol a step, and stays at the last.
 
-    Energies: 50·tanh(3·previous[j - stride] + previous[j] + 0.3·memory[j, 0]), so that where it comes from wins over where it is,
+    Energies: 50·tanh(3·previous[j - 1] + previous[j] + 0.3·memory[j, 0]), so that where it comes from wins over where it is,
     and that over the mark in the memory; the smallest of the differences is 23.
     """
     decoder = make_decoder(**config)
@@ -53,7 +53,7 @@ def walking_decoder(stride: int = 1, **config) -> Decoder:
         for parameter in attention.parameters():
             parameter.zero_()
         conv = attention.location_layer.location_conv.conv.weight  # (filters, [previous, cumulative], width)
-        conv[0, 0, 3 - stride], conv[0, 0, 3] = 3, 1
+        conv[0, 0, 2], conv[0, 0, 3] = 3, 1
         attention.location_layer.location_dense.linear_layer.weight[0, 0] = 1
         attention.memory_layer.linear_layer.weight[0, 0] = 0.3
         attention.v.linear_layer.weight[0, 0] = 50
@@ -93,14 +93,12 @@ GUARDS = {name: DecodingGuard(**values) for name, values in GUARDS.items()}
 @pytest.mark.parametrize("lengths", TEXTS, ids=str)
 def test_the_fast_way_is_the_plain_way(lengths: tuple[int, ...], r: int, chunk: int, guard: DecodingGuard) -> None:
     """One text, one symbol, several frames a step, texts of unlike lengths, chunks that do not fit."""
-    for dtype, bound in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
-        decoder = make_decoder(dtype, 1.5, n_frames_per_step=r, max_decoder_steps=70)
-        decoder.guard = guard
-        batch = inputs(*lengths, dtype=dtype)
-        plain = decoder.infer(*batch)
-        for got, want in zip(prepare(decoder, chunk).infer(*batch), plain, strict=True):
-            assert got.shape == want.shape
-            torch.testing.assert_close(got, want, rtol=0, atol=bound)
+    decoder, batch = make_decoder(scale=1.5, n_frames_per_step=r, max_decoder_steps=70), inputs(*lengths)
+    decoder.guard = guard
+    plain = decoder.infer(*batch)
+    for got, want in zip(prepare(decoder, chunk).infer(*batch), plain, strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -176,16 +174,6 @@ def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> No
     assert furthest(prepare(decoder, chunk).infer(*batch)) > 10
     decoder.guard = DecodingGuard(attention_window=window)
     assert furthest(prepare(decoder, chunk).infer(*batch)) == window
-
-
-def test_a_window_keeps_attention_from_skipping() -> None:
-    """Attention that moves by 3 stays where it is in a window of 2."""
-    decoder, batch = walking_decoder(stride=3, max_decoder_steps=5), marked_inputs(12)
-    assert decoder.infer(*batch).alignments[0].argmax(1).tolist() == [0, 3, 6, 9, 9]
-    decoder.guard = DecodingGuard(attention_window=2)
-    assert decoder.infer(*batch).alignments[0].argmax(1).tolist() == [0, 0, 0, 0, 0]
-    decoder.guard = DecodingGuard(attention_window=3)
-    assert decoder.infer(*batch).alignments[0].argmax(1).tolist() == [0, 3, 6, 9, 9]
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 4])

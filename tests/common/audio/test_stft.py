@@ -256,6 +256,8 @@ def test_peak_scales_to_full_scale_and_loudness_to_one_root_mean_square(level: f
     scaled = normalize(audio, "loudness").double().numpy()
     assert 20 * math.log10(np.sqrt((scaled**2).mean())) == pytest.approx(-20, abs=0.01)
     assert np.corrcoef(scaled, audio.numpy())[0, 1] == pytest.approx(1)
+    scaled = normalize(audio + 0.1 * audio.abs().max(), "loudness").double().numpy()  # an offset is no sound
+    assert 20 * math.log10(scaled.std()) == pytest.approx(-20, abs=0.01)
 
 
 def test_loudness_scales_no_sample_beyond_full_scale() -> None:

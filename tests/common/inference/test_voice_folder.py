@@ -9,7 +9,7 @@ from scipy.io import wavfile
 
 from common.errors import DataError
 from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
-from models import RECIPE
+from models import RECIPE, REGISTRY
 from serving.config import ServingConfig
 from serving.voices import find_voices
 from tests.recipe import run, succeed, train_tiny_model
@@ -78,3 +78,5 @@ def test_the_first_of_several_files_of_a_model_is_taken(tmp_path: Path) -> None:
     for name in reversed(names):
         (tmp_path / name).touch()
         assert find_checkpoint(tmp_path, RECIPE["WaveGlow"]) == tmp_path / name
+    (tmp_path / "pitch.pt").touch()
+    assert default_vocoder(tmp_path, REGISTRY.values()) == "waveglow"

@@ -64,3 +64,9 @@ def test_times_are_those_of_written_words(text: str, pieces: list[str], owners: 
     if len(pieces) == 2 and text.startswith("a"):  # the number is said in both pieces
         first = len(spell(pieces[0]))
         assert found[1].start == 2.0 and found[1].end > first + 0.5
+
+
+def test_a_part_that_was_cut_off_has_no_words_beyond_its_alignment() -> None:
+    for finished, texts in ((True, ["go", "on"]), (False, ["go"])):
+        words = Timetable("go on", ["go on"], spell).add(Part("", 2, 2, 0.0, 2.0, finished), torch.eye(5)[:2])
+        assert [word.text for word in words] == texts

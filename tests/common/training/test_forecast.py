@@ -15,7 +15,7 @@ import train
 from common.run import memory
 from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
-from common.training.forecast import describe_plan, longest_batch, memory_advice, size
+from common.training.forecast import describe_plan, longest_batch, size
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from data_functions import get_loaders
@@ -70,13 +70,6 @@ def test_what_is_sent_and_the_rates(tmp_path: Path) -> None:
     parameters = sum(weight.numel() for weight in state.model.parameters())
     assert said[1].endswith(f"each process sends {size(2 * 3 / 4 * 4 * parameters)} of float32 gradients")
     assert said[3].startswith("learning rate: 0.5 in the first step, 0.0122 in the last")  # 0.5 (1 + cos(0.9 pi)) / 2
-
-
-def test_the_advice_is_at_most_half(tmp_path: Path) -> None:
-    state, _ = build_run("WaveGlow", tmp_path, "-bs", 8)
-    assert memory_advice(state).startswith("lower --batch-size from 8 to 4 and set --grad-accumulation-steps 2")
-    change(state, batch_size=1)
-    assert memory_advice(state).startswith("not even --batch-size 1 fits: add --amp")
 
 
 @pytest.mark.slow
