@@ -1,7 +1,7 @@
 # Short names for common commands.
 python := .venv/bin/python
 
-.PHONY: demo test bench lint format docs corpus-check
+.PHONY: demo test bench lint format docs
 
 demo:  ## train a small voice and speak with it
 	bash scripts/quickstart.sh
@@ -23,6 +23,3 @@ format:  ## rewrite the code with the linter and the formatter
 
 docs:  ## write docs/cli.md from the parsers
 	$(python) -m scripts.write_cli_docs
-
-corpus-check:  ## make the embedded corpus again and compare it byte for byte (needs festival)
-	$(python) corpus/make.py --check

@@ -1,53 +1,46 @@
-"""Make the embedded corpus: texts, recordings and filelists, with the same bytes on every run.
+"""Make the embedded corpus: texts, recordings and filelists.
 
-    python corpus/make.py            # writes corpus/, filelists/ and phrases/clock.txt
-    python corpus/make.py --check    # makes all files in a temporary folder and compares them; exit code 1 on any difference
+    bash scripts/corpus.sh              # once: the teacher, which speaks the recordings
+    python -m corpus.make               # writes corpus/, filelists/ and phrases/clock.txt; keeps recordings that are there
 
-The voice is cmu_us_slt_arctic_hts of the Festival Speech Synthesis System. Debian packages: festival festvox-us-slt-hts
-vorbis-tools. Made with festival 2.5.0, festvox-us-slt-hts 0.2010.10.25, oggenc 1.4.2 over libvorbis 1.3.7, scipy 1.17;
-other versions may round differently.
+The teacher says the same on every run of one machine; elsewhere samples differ by rounding.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import soundfile
-from scipy import signal
 from tqdm import tqdm
+
+from common.audio.audio_processing import resample
+from common.audio.silence import sound_bounds
+from common.errors import DataError, exit_on_user_error
+from common.files import atomic_write, make_folder
+from common.parser import Parser
+from common.reading.reader import read_english
+from corpus.teacher import SAMPLING_RATE as TEACHER_RATE
+from corpus.teacher import Teacher
+from tacotron2.text.cleaners import english_cleaners
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT_DIR = ROOT / "corpus" / "text"
-VOICE = "cmu_us_slt_arctic_hts"
-# The lexicon has a flap in thirty but a hard t in forty, which sounds like `four g` with this voice.
-FLAPPED_FORTY = '(lex.add.entry \'("forty" nil (((f ao r) 1) ((d iy) 0))))'
-APT_PACKAGES = "festival festvox-us-slt-hts vorbis-tools"
+SPEAKER = "af_heart"
 
 SAMPLING_RATE = 22050  # Hz, of the corpus
-VOICE_RATE = 32000  # Hz, of the voice
-GAIN = 1.1  # the same for all clips, to keep their relative levels
+LEVEL = 0.08  # RMS between the first and the last sound of every clip
 MAX_PEAK = 0.9  # before encoding, which may raise it a little
 MARGIN = 0.06  # seconds of silence left at either end
-ACTIVE_DB = -45.0  # a frame is speech when its level is above the loudest frame's by this much
-VORBIS_QUALITY = "2"
-
-
-class CorpusError(Exception):
-    """The corpus cannot be made here, or a source text is malformed."""
+COMPRESSION = 0.8  # of Ogg Vorbis: quality 2 of 10
 
 
 @dataclass(frozen=True)
 class Clip:
-    """One recording: `written` is the text of the filelist, `spoken` the same words as input of the voice."""
+    """One recording: `written` is the text of the filelist, `spoken` what inference makes of it, for the teacher."""
 
     part: str  # clock or sentences
     split: str  # train or val
@@ -176,13 +169,17 @@ def clock_texts(split: str) -> list[str]:
 # ---- both parts ------------------------------------------------------------------------------------------------------
 
 
-def read_sentences(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (written, spoken) of each line `written` or `written|spoken`; raise CorpusError for any other."""
+def read_sentences(path: Path) -> Iterator[str]:
+    """Yield each line of a file of sentences; raise DataError for one with a bar or spaces at its ends."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        written, *spoken = line.split("|")
-        if len(spoken) > 1 or not all(text.strip() == text != "" and '"' not in text for text in (written, *spoken)):
-            raise CorpusError(f"{path}:{number}: got {line!r}, expected `written` or `written|spoken` without quotes")
-        yield written, spoken[0] if spoken else written
+        if line.strip() != line or not line or "|" in line:
+            raise DataError(f"{path}:{number}: got {line!r}, expected a sentence without bars and outer spaces")
+        yield line
+
+
+def aloud(written: str) -> str:
+    """Return what inference makes of a written text, for the teacher: words in lower case and punctuation."""
+    return english_cleaners(read_english(written))
 
 
 def all_clips() -> list[Clip]:
@@ -191,90 +188,33 @@ def all_clips() -> list[Clip]:
     for part, name in (("clock", "clock"), ("sentences", "sentence")):
         count = 0
         for split in ("train", "val"):
-            if part == "clock":
-                # in lower case the voice may read the letter as the article
-                rows = [(text, text.replace(" a m", " A M")) for text in clock_texts(split)]
-            else:
-                rows = list(read_sentences(TEXT_DIR / f"sentences_{split}.txt"))
-            for written, spoken in rows:
+            rows = clock_texts(split) if part == "clock" else read_sentences(TEXT_DIR / f"sentences_{split}.txt")
+            for written in rows:
                 count += 1
-                clips.append(Clip(part, split, f"{name}_{count:04d}", written, spoken))
+                clips.append(Clip(part, split, f"{name}_{count:04d}", written, aloud(written)))
     return clips
 
 
 # ---- sound -----------------------------------------------------------------------------------------------------------
 
 
-def require_tools() -> None:
-    """Raise CorpusError unless festival, its voice and oggenc are installed."""
-    missing = [tool for tool in ("festival", "oggenc") if shutil.which(tool) is None]
-    if not missing:
-        query = ["festival", "-b", "(print (voice.list))"]
-        voices = subprocess.run(query, check=True, capture_output=True, text=True).stdout
-        missing = [] if VOICE in voices else [f"festival's voice {VOICE}"]
-    if missing:
-        raise CorpusError(f"{' and '.join(missing)} not found: run `apt-get install {APT_PACKAGES}` first")
+def finish(audio: np.ndarray) -> np.ndarray:
+    """Make a clip (N,) at SAMPLING_RATE of the teacher's audio: silence at its ends and level are alike in all clips."""
+    audio = resample(audio, TEACHER_RATE, SAMPLING_RATE)
+    start, end = sound_bounds(audio, SAMPLING_RATE)
+    if end == 0:
+        raise DataError("the teacher was silent")
+    margin = round(MARGIN * SAMPLING_RATE)
+    gain = min(LEVEL / np.sqrt(np.mean(np.square(audio[start:end]))), MAX_PEAK / np.abs(audio).max())
+    before, after = audio[max(0, start - margin) : start], audio[end : end + margin]
+    clip = np.concatenate((before, audio[start:end], after)) * gain
+    return np.pad(clip, (margin - len(before), margin - len(after)))
 
 
-def speak(clips: list[Clip], folder: Path) -> Iterator[tuple[Clip, Path]]:
-    """Speak all clips in one festival process; yield each with its wave file (VOICE_RATE, mono) once written."""
-    lines = [f"(voice_{VOICE})", FLAPPED_FORTY]
-    for clip in clips:
-        wave = folder / f"{clip.name}.wav"
-        lines.append(f'(utt.save.wave (utt.synth (Utterance Text "{clip.spoken}")) "{wave}" \'riff)')
-        lines.append(f'(format t "{clip.name}\\n") (fflush nil)')
-    script = folder / "speak.scm"
-    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with subprocess.Popen(["festival", "-b", str(script)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for clip, name in zip(clips, process.stdout, strict=False):
-            if name.strip() != clip.name:
-                raise CorpusError(f"festival said {name.strip()!r} instead of speaking {clip.name}: {clip.spoken!r}")
-            yield clip, folder / f"{clip.name}.wav"
-    if process.returncode != 0:
-        raise CorpusError(f"festival failed with exit code {process.returncode}")
-
-
-def trim(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Cut silence (N,) at both ends to MARGIN seconds."""
-    size = rate // 200  # 5 ms
-    margin, ramp = int(MARGIN * rate), 4 * size
-    # The voice may stop within the decay of a last s: fade it out, and append the noise of the clip's beginning.
-    faded = audio[-ramp:] * np.linspace(1, 0, ramp)
-    audio = np.concatenate([audio[:-ramp], faded, audio[ramp : ramp + margin]])
-    frames = audio[: len(audio) // size * size].reshape(-1, size)
-    level = 10 * np.log10(np.mean(np.square(frames), axis=1) + 1e-12)
-    active = np.flatnonzero(level > level.max() + ACTIVE_DB)
-    return audio[max(0, active[0] * size - margin) : (active[-1] + 1) * size + margin]
-
-
-def resample(audio: np.ndarray) -> np.ndarray:
-    """Bring (N,) from VOICE_RATE to SAMPLING_RATE; linear phase, flat to 10.2 kHz, 80 dB down from 11.1 kHz on."""
-    up, down = SAMPLING_RATE // 50, VOICE_RATE // 50
-    # scipy's own filter for this ratio starts to fall at 8 kHz, within the mel range
-    taps = signal.firwin(2 * 64 * down + 1, 10650, window=("kaiser", 8.0), fs=VOICE_RATE * up)
-    return signal.resample_poly(audio, up, down, window=taps)
-
-
-def finish(wave: Path) -> np.ndarray:
-    """Convert festival's wave file for a corpus: (N,) at SAMPLING_RATE, trimmed, scaled by GAIN."""
-    audio, rate = soundfile.read(wave)
-    if rate != VOICE_RATE or audio.ndim != 1:
-        raise CorpusError(f"{wave}: got {rate} Hz, shape {audio.shape}, expected {VOICE_RATE} Hz mono")
-    return resample(trim(audio * GAIN, rate))
-
-
-def encode(wave: Path, serial: int, target: Path) -> None:
-    """Turn festival's wave file into the corpus's Ogg Vorbis file; the same wave and serial give the same bytes."""
-    audio = finish(wave)
-    if np.abs(audio).max() > MAX_PEAK:
-        raise CorpusError(f"{wave.stem}: peak {np.abs(audio).max():.2f}, expected at most {MAX_PEAK}: lower GAIN")
-    soundfile.write(wave, audio, SAMPLING_RATE, subtype="PCM_16")
-    settings = ["--quality", VORBIS_QUALITY, "--serial", str(serial)]  # a random serial would change every page
-    with tempfile.TemporaryDirectory(dir=target.parent) as staging:  # a new folder, so that no link is followed
-        partial = Path(staging, target.name)
-        subprocess.run(["oggenc", "--quiet", *settings, "--output", str(partial), str(wave)], check=True)
-        os.replace(partial, target)
+def save(path: Path, clip: np.ndarray) -> None:
+    """Write a clip (N,) as Ogg Vorbis."""
+    with atomic_write(path) as file:
+        soundfile.write(file, clip, SAMPLING_RATE, format="OGG", subtype="VORBIS", compression_level=COMPRESSION)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -300,76 +240,34 @@ def text_files(clips: list[Clip], output: Path, filelists: Path, phrases: Path) 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines, LF and UTF-8, in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as staging:
-        partial = Path(staging, path.name)
-        partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-        os.replace(partial, path)
+    make_folder(path.parent)
+    with atomic_write(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
 
 
-def make(output: Path, filelists: Path, phrases: Path) -> list[Path]:
-    """Make the whole corpus; return every file written."""
-    require_tools()
+def make(output: Path, filelists: Path, phrases: Path, speaker: str) -> None:
+    """Write the filelists, and speak the clips that are missing."""
     clips = all_clips()
-    files = text_files(clips, output, filelists, phrases)
-    written = []
-    for part in ("clock", "sentences"):
-        (output / part).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        spoken = tqdm(speak(clips, Path(folder)), total=len(clips), unit="clip", desc="make corpus")
-        for serial, (clip, wave) in enumerate(spoken, start=1):
-            encode(wave, serial, output / clip.file)
-            wave.unlink()
-            written.append(output / clip.file)
-    if len(written) != len(clips):
-        raise CorpusError(f"festival spoke {len(written)} of {len(clips)} clips")
-    for path, lines in files.items():
+    for path, lines in text_files(clips, output, filelists, phrases).items():
         write_lines(path, lines)
-    return written + list(files)
+    missing = [clip for clip in clips if not (output / clip.file).exists()]
+    teacher = Teacher(speaker) if missing else None
+    for clip in tqdm(missing, unit="clip", desc="make corpus"):
+        assert teacher is not None
+        make_folder((output / clip.file).parent)
+        save(output / clip.file, finish(teacher(clip.spoken)))
 
 
-def check(output: Path, filelists: Path, phrases: Path) -> list[str]:
-    """Make the corpus in a temporary folder; describe each file that differs, by a byte, from the given folders'."""
-    problems = []
-    with tempfile.TemporaryDirectory() as folder:
-        copies = Path(folder) / output.name, Path(folder) / "filelists", Path(folder) / "phrases"
-        originals = dict(zip(copies, (output, filelists, phrases), strict=True))
-        expected = set()
-        for path in make(*copies):
-            copy = next(copy for copy in copies if path.is_relative_to(copy))
-            original = originals[copy] / path.relative_to(copy)
-            expected.add(original)
-            if not original.is_file():
-                problems.append(f"{original}: missing")
-            elif original.read_bytes() != path.read_bytes():
-                problems.append(f"{original}: differs")
-    shipped = {path for part in ("clock", "sentences") for path in (output / part).glob("*")}
-    return problems + [f"{path}: not part of the corpus" for path in sorted(shipped - expected)]
-
-
-def parse_args(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(allow_abbrev=False, description="Make the embedded corpus, byte for byte.")
+def main() -> None:
+    parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output-dir", type=Path, default=ROOT / "corpus", help="folder of the recordings")
     parser.add_argument("--filelists-dir", type=Path, default=ROOT / "filelists", help="folder of the filelists")
     parser.add_argument("--phrases-dir", type=Path, default=ROOT / "phrases", help="folder of clock.txt")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a rerun would change files")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    args = parse_args(arguments)
-    folders = [path.resolve() for path in (args.output_dir, args.filelists_dir, args.phrases_dir)]
-    try:
-        if not args.check:
-            print(f"{len(make(*folders))} files written")
-            return 0
-        problems = check(*folders)
-    except CorpusError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print("\n".join(problems) or "identical, byte for byte", file=sys.stderr if problems else sys.stdout)
-    return 1 if problems else 0
+    parser.add_argument("--speaker", default=SPEAKER, help="speaker of the teacher")
+    args = parser.parse_args()
+    make(*(path.resolve() for path in (args.output_dir, args.filelists_dir, args.phrases_dir)), args.speaker)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with exit_on_user_error():
+        main()

@@ -1,4 +1,4 @@
-"""The quickstart, as the commands you would type yourself: the included voice, mels, two small models, five phrases, a report.
+"""The quickstart, as the commands you would type yourself: the included voice, mels, small models, five phrases, a report.
 
 Called by scripts/quickstart.sh, which sets up the environment. Every step prints its command; finished steps are not repeated.
 """
@@ -6,6 +6,7 @@ Called by scripts/quickstart.sh, which sets up the environment. Every step print
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -18,23 +19,22 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import soundfile
 from tqdm import tqdm
 
 from common.errors import exit_on_user_error
 from common.files import read_lines
-from common.inference.config import EMBEDDED_DENOISING_STRENGTH
 from common.parser import Parser
 from common.run.nvlog import read_log
+from models import REGISTRY
 
 VOICE = Path("voice/tacotron2.safetensors")
-VOCODER = Path("voice/waveglow.safetensors")
-PITCH = Path("voice/pitch.safetensors")
+VOICE_PITCH = Path("voice/pitch.safetensors")
 FIRST_PHRASE = Path("phrases/phrase.txt")
 PHRASES = Path("phrases/clock.txt")
 LISTS = {split: Path(f"filelists/clock_audio_text_{split}_filelist.txt") for split in ("train", "val")}
 HELD_OUT = LISTS["val"]
-DENOISING = ("--denoising-strength", str(EMBEDDED_DENOISING_STRENGTH))  # both WaveGlows have the embedded one's sizes
+OUTPUT = Path("output/quickstart")
+MORE_TRAINING = ""  # what it brought
 PROGRESS_EVERY = 20.0  # seconds between progress lines without a terminal
 MOST_THREADS = 4
 # Small models do small operations: many threads would wait for each other, and fresh memory would cost page faults each time.
@@ -56,92 +56,84 @@ class Training(NamedTuple):
     share: float
     milestones: tuple[float, ...]
     flags: str
+    stored_mels: bool = False
     enough: int = 0
 
 
 class Plan(NamedTuple):
-    """One way through the quickstart: its command, output folder, mel channels, two trainings, and vocoders, the best last."""
+    """One way through the quickstart: its command, output folder, trainings, and vocoders, the best last."""
 
     command: str
     output: Path
-    n_mel_channels: int
-    tacotron2: Training
-    waveglow: Training
+    trainings: tuple[Training, ...]
     vocoders: tuple[str, ...]
-
-    @property
-    def trainings(self) -> tuple[Training, Training]:
-        return self.tacotron2, self.waveglow
 
     def list_of(self, split: str) -> Path:
         """The filelist of the plan's own mels; those in corpus/mels may have other settings."""
         return self.output / f"mel_text_{split}.txt"
 
 
-ACOUSTIC_FLAGS = (
-    "-bs 16 -lr 3e-3 --bucket-batches 14 --p-attention-dropout 0 --p-decoder-dropout 0"
+TACOTRON2 = Training(
+    "Tacotron2",
+    0.95,
+    (0.7, 0.88),
+    "-bs 16 -lr 3e-3 --bucket-batches 14 --n-frames-per-step 3 --p-attention-dropout 0 --p-decoder-dropout 0"
     " --guided-attention-weight 100 --guided-attention-sigma 0.2 --disable-uniform-initialize-bn-weight"
     " --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 1 --prenet-dim 256"
     " --attention-rnn-dim 384 --attention-dim 64 --attention-location-kernel-size 15 --decoder-rnn-dim 512"
-    " --postnet-embedding-dim 64 --postnet-n-convolutions 2"
+    " --postnet-embedding-dim 64 --postnet-n-convolutions 2",
+    stored_mels=True,
+    enough=1100,
 )
-VOCODER_FLAGS = "--flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5"
-FROM_VOICE = Plan(
-    "bash scripts/quickstart.sh",
-    Path("output/quickstart"),
-    48,  # those of the embedded voice
-    Training("Tacotron2", 0.95, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
-    Training(
-        "WaveGlow",
-        0.05,
-        (),
-        f"--warm-start {VOCODER} -bs 8 -lr 1e-4 --warmup-steps 10 --segment-length 8000 --dither 0.0005 {VOCODER_FLAGS}",
-    ),
-    (
-        "griffin-lim",
-        "waveglow",
-        "pulse-noise",
-    ),  # the last one's pitch network comes with the voice, which has the same speaker
+PULSE_NOISE = Training("PulseNoise", 0.05, (), "")
+WAVEGLOW = Training(
+    "WaveGlow",
+    0.15,
+    (0.8,),
+    "-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096"
+    " --flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5",
 )
-FROM_SCRATCH = Plan(
-    "bash scripts/quickstart.sh --from-scratch",
-    Path("output/quickstart_from_scratch"),
-    80,
-    Training("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
-    Training("WaveGlow", 0.15, (0.8,), f"-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 {VOCODER_FLAGS}"),
-    ("griffin-lim", "waveglow"),
-)
+
+
+def make_plan(waveglow: bool, pulse_noise: bool) -> Plan:
+    """The plan: Tacotron 2 and pulse-noise, where its training can run here, and a WaveGlow if asked for."""
+    others = [part for part, wanted in ((WAVEGLOW, waveglow), (PULSE_NOISE, pulse_noise)) if wanted]
+    first = TACOTRON2._replace(share=1 - sum(part.share for part in others))
+    vocoders = ["griffin-lim", *(REGISTRY[part.name].flag for part in others)]
+    command = "bash scripts/quickstart.sh" + (" --waveglow" if waveglow else "")
+    return Plan(command, OUTPUT, (first, *others), tuple(vocoders))
 
 
 def main() -> None:
     """Run every step that is not done yet, then show the results."""
     args = parse_args()
-    plan, minutes = FROM_SCRATCH if args.from_scratch else FROM_VOICE, args.minutes
-    plan.output.mkdir(parents=True, exist_ok=True)
+    minutes = args.minutes
+    OUTPUT.mkdir(parents=True, exist_ok=True)
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     say("1. the included voice (voice/README.md)")
-    speak_with_voice(plan)
-    say("2. mels of the included corpus, a synthetic talking clock (corpus/README.md)")
+    speak_with_voice(OUTPUT)
+    say("2. what measures speech, and pitch")
+    measures = install_evaluators()
+    plan = make_plan(args.waveglow, bool(importlib.util.find_spec("pyworld")))
+    say("3. mels of the included corpus, a talking clock (corpus/README.md)")
     prepare_mels(plan)
-    for number, part in enumerate(plan.trainings, 3):
-        start = ", starting from the included voice" if str(VOCODER) in part.flags else ""
-        say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training{start}")
+    for part in plan.trainings:
+        say(f"4. {part.name}: {part.share * minutes:.1f} minutes of training")
         train(plan, part, part.share * minutes)
     say(f"5. five times of day that appear in no training clip ({PHRASES})")
-    spoken = {name: speak(plan, name, PHRASES, plan.output / name) for name in plan.vocoders}
-    ratio = length_ratio(plan)
-    say("6. results")
-    print(table(plan, spoken, ratio, minutes))
-    say(f"7. quality on the held-out clips: the clock just trained against the voice of step 1 ({HELD_OUT})")
-    compare(plan)
+    for name in plan.vocoders:
+        speak(plan, name)
+    say(f"6. how much is understood of the held-out clips ({HELD_OUT})")
+    understood = compare(plan) if measures else None
+    print(conclusion(plan, understood, minutes))
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
     parser = Parser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of training, for both models together")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of training, for all models together")
     parser.add_argument(
-        "--from-scratch", action="store_true", help="train WaveGlow from random weights instead of the included voice's"
+        "--waveglow", action="store_true", help="train a small WaveGlow, too, which in so little time only buzzes"
     )
     args = parser.parse_args(arguments)
     if not args.minutes > 0:
@@ -171,8 +163,7 @@ def prepare_mels(plan: Plan) -> None:
         rows = [line.split("|") for line in read_lines(path)]
         lines = (f"{plan.output}/mels/{Path(audio).stem}.pt|{text}\n" for audio, text in rows)
         plan.list_of(split).write_text("".join(lines), encoding="utf-8")
-    command = [sys.executable, "-m", "common.data.mels", "--n-mel-channels", str(plan.n_mel_channels)]
-    command += ["--audio-filelist", *map(str, LISTS.values())]
+    command = [sys.executable, "-m", "common.data.mels", "--audio-filelist", *map(str, LISTS.values())]
     run([*command, "--mel-filelist", *(str(plan.list_of(split)) for split in LISTS)])
 
 
@@ -228,14 +219,10 @@ def advice(plan: Plan, part: Training, steps: int, minutes: float) -> str:
 
 def train_command(plan: Plan, part: Training, output: Path) -> list[str]:
     """The train.py command of a training."""
-    lists = LISTS
-    stored = []
-    if part is plan.tacotron2:  # WaveGlow takes random segments and computes their mels itself
-        lists = {split: plan.list_of(split) for split in LISTS}
-        stored = ["--load-mel-from-disk"]
+    lists = {split: plan.list_of(split) for split in LISTS} if part.stored_mels else LISTS
     command = [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1"]
-    command += ["--training-files", str(lists["train"]), "--validation-files", str(lists["val"]), *stored]
-    return [*command, "--n-mel-channels", str(plan.n_mel_channels), *part.flags.split()]
+    command += ["--training-files", str(lists["train"]), "--validation-files", str(lists["val"])]
+    return [*command, *(["--load-mel-from-disk"] if part.stored_mels else []), *part.flags.split()]
 
 
 def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
@@ -278,45 +265,60 @@ def records(log: Path) -> list[dict[str, Any]]:
     return [record["data"] for record in read_log(log) if "data" in record] if log.exists() else []
 
 
-def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
-    """Synthesise a file of phrases; return the figures of the log."""
-    command = [sys.executable, "inference.py", "-i", str(phrases), "-o", str(output)]
-    command += ["--seed", "0", "--max-decoder-steps", "400", *clock_flags(plan, vocoder)]
-    run(command, output.with_suffix(".log"))
-    return next(data for data in reversed(records(output / "nvlog.json")) if "latency" in data)
+def speak(plan: Plan, vocoder: str) -> None:
+    """Speak the phrases through a vocoder, into a folder of its name."""
+    output = plan.output / vocoder
+    command = [sys.executable, "inference.py", "-i", str(PHRASES), "-o", str(output)]
+    run(
+        [*command, "--seed", "0", "--max-decoder-steps", "400", *clock_flags(plan, vocoder)], output.with_suffix(".log")
+    )
 
 
 def clock_flags(plan: Plan, vocoder: str) -> list[str]:
     """The flags for the clock that was trained, through a vocoder."""
-    files = {"waveglow": [str(last_checkpoint(plan, plan.waveglow)), *DENOISING], "pulse-noise": [str(PITCH)]}
-    own = [f"--{vocoder}", *files[vocoder]] if vocoder in files else []
-    return ["--tacotron2", str(last_checkpoint(plan, plan.tacotron2)), "--vocoder", vocoder, *own]
+    checkpoints = {REGISTRY[part.name].flag: str(last_checkpoint(plan, part)) for part in plan.trainings}
+    acoustic = REGISTRY[TACOTRON2.name].flag
+    own = [f"--{vocoder}", checkpoints[vocoder]] if vocoder in checkpoints else []
+    return [f"--{acoustic}", checkpoints[acoustic], "--vocoder", vocoder, *own]
 
 
-def speak_with_voice(plan: Plan) -> None:
+def speak_with_voice(folder: Path) -> None:
     """Speak a first phrase with the included voice."""
-    output = plan.output / "voice"
+    output = folder / "voice"
     command = [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")]
     run(command, output.with_suffix(".log"))
     print(f"{output}/audio_0.wav  {FIRST_PHRASE.read_text(encoding='utf-8').strip()}")
 
 
-def compare(plan: Plan) -> None:
-    """The quality report on the held-out clips, of the models just trained and of the included voice."""
+def install_evaluators() -> bool:
+    """Install the speech recogniser and what finds the pitch; return whether the recogniser is there."""
     print("$ bash scripts/evaluation.sh", flush=True)
-    if subprocess.run(["bash", "scripts/evaluation.sh"]).returncode:
-        print(
-            "no report: its speech recogniser could not be installed (see above); `bash scripts/evaluation.sh` tries again"
-        )
-        return
-    command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(plan.output / "report")]
-    command += ["--max-decoder-steps", "400", *clock_flags(plan, plan.vocoders[-1])]
-    run([*command, *voice_flags("--other-")])
+    if subprocess.run(["bash", "scripts/evaluation.sh"]).returncode == 0:
+        return True
+    print("   the speech recogniser could not be installed (see above); `bash scripts/evaluation.sh` tries again")
+    return False
+
+
+def compare(plan: Plan) -> dict[str, float]:
+    """Write the quality report on the held-out clips; return the share of words understood by system."""
+    report = plan.output / "report"
+    command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(report), "--max-decoder-steps", "400"]
+    command += [*clock_flags(plan, plan.vocoders[-1]), *voice_flags("--other-")]
+    run(command, report.with_suffix(".log"))
+    systems = json.loads((report / "report.json").read_text(encoding="utf-8"))["systems"]
+    return {system["name"]: max(0.0, 1 - system["summary"]["wer"][0]) for system in systems}
 
 
 def voice_flags(prefix: str) -> list[str]:
     """The flags for the included voice through its best vocoder."""
-    return [f"{prefix}tacotron2", str(VOICE), f"{prefix}pulse-noise", str(PITCH), f"{prefix}vocoder", "pulse-noise"]
+    return [
+        f"{prefix}tacotron2",
+        str(VOICE),
+        f"{prefix}pulse-noise",
+        str(VOICE_PITCH),
+        f"{prefix}vocoder",
+        "pulse-noise",
+    ]
 
 
 def last_checkpoint(plan: Plan, part: Training) -> Path:
@@ -324,46 +326,20 @@ def last_checkpoint(plan: Plan, part: Training) -> Path:
     return plan.output / part.name / f"checkpoint_{part.name}_last.pt"
 
 
-def length_ratio(plan: Plan) -> float:
-    """Synthesised divided by recorded duration of the held-out clips."""
-    rows = [line.split("|") for line in read_lines(HELD_OUT)]
-    phrases = plan.output / "held_out_phrases.txt"
-    phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
-    speak(plan, "griffin-lim", phrases, plan.output / "held_out")
-    seconds = sum(soundfile.info(str(plan.output / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
-    return seconds / sum(soundfile.info(path).duration for path, _ in rows)
-
-
-def table(plan: Plan, spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> str:
-    """The results of the run, and what to do next."""
-    rows = []
-    for part in plan.trainings:
-        data = records(plan.output / part.name / "nvlog.json")
-        steps = sum("train_iter_time" in record for record in data)
-        losses = [[record[key] for record in data if key in record][-1] for key in ("train_loss", "val_loss")]
-        rows.append(
-            (f"{part.name}: steps, training loss, validation loss", f"{steps}, {losses[0]:.3f}, {losses[1]:.3f}")
-        )
-    rows += [
-        ("attention focus: mean largest weight per frame (1 is best)", f"{spoken['waveglow']['attention_focus']:.2f}"),
-        ("length ratio: synthesised / recorded, held-out clips", f"{ratio:.2f}"),
-        *((f"sounds with {name}", f"{plan.output}/{name}/audio_*.wav") for name in plan.vocoders),
-        ("pictures of the attention", f"{plan.output}/griffin-lim/alignment_*.png"),
-        ("training curves, mels and sounds", f"tensorboard --logdir {plan.output}"),
-    ]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "Next:",
-            f"  train longer: QUICKSTART_MINUTES={2 * minutes:g} {plan.command}",
-            f"  start over: rm -r {plan.output}",
-            "  speak your own phrases: the inference command above with another -i",
-            "  train on LJSpeech or your own voice: docs/training.md",
-        ]
-    )
+def conclusion(plan: Plan, understood: dict[str, float] | None, minutes: float) -> str:
+    """Three lines for a newcomer: what to play, how much of it is understood, and what more training brings."""
+    best = plan.vocoders[-1]
+    first = PHRASES.read_text(encoding="utf-8").splitlines()[0]
+    measured = "not measured, since there is no recogniser: run this again when it can be installed"
+    if understood is not None:
+        clock, recorded = (100 * understood[name] for name in (f"{TACOTRON2.name}, {best}", "recordings"))
+        measured = f"{clock:.0f} of 100 words, of the recordings {recorded:.0f} ({plan.output}/report/report.html)"
+    rows = {
+        "Play it": f'{plan.output}/{best}/audio_0.wav says "{first}"',
+        "Understood": measured,
+        "Train on": f"QUICKSTART_MINUTES={3 * minutes:g} {plan.command}{MORE_TRAINING}",
+    }
+    return "\n" + "\n".join(f"{name + ':':<13}{text}" for name, text in rows.items())
 
 
 if __name__ == "__main__":

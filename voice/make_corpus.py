@@ -1,14 +1,16 @@
 """Speak the sentences that the embedded voice was trained on: wav files, and filelists for train.py.
 
-    apt-get install festival festvox-us-slt-hts vorbis-tools
-    python -m voice.make_corpus                     # about ten minutes, 1.2 GB with the mels, below output/voice_corpus
-    python -m common.data.mels --n-mel-channels 48 --dataset-path output/voice_corpus \\
+    bash scripts/corpus.sh                          # once: the teacher, and the recogniser
+    python -m voice.make_corpus                     # hours: a core speaks about as fast as a person; output/voice_corpus
+    python -m common.data.mels --dataset-path output/voice_corpus \\
         --audio-filelist output/voice_corpus/audio_{,everyday_}{train,val,test}.txt \\
         --mel-filelist output/voice_corpus/mel_{,everyday_}{train,val,test}.txt
 
-Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|written` or `id|written|spoken`.
-Numbers and abbreviations are spelled out for the filelists and for the voice, as in inference; `spoken` replaces the text that the
-voice speaks. Speaker, trimming and resampling are the same as in corpus/make.py. Safe to run again: existing clips are kept.
+Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|text`. The teacher speaks what
+inference makes of a text. A recogniser checks each training clip; those with too many wrong words are not in the filelists. Clips
+are spoken in the order of their worth: those of reports, everyday sentences, whole sentences, parts of sentences. Safe to stop and
+to run again at any time: clips in heard.tsv are kept, and the filelists have what there is. Speaker, trimming, level and rate are
+those of corpus/make.py.
 """
 
 from __future__ import annotations
@@ -16,74 +18,126 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import soundfile
 from tqdm import tqdm
 
 from common.errors import DataError, exit_on_user_error
-from common.files import atomic_write, read_lines
+from common.files import atomic_write, make_folder, read_lines
 from common.parser import Parser
+from common.quality.recogniser import Recogniser
+from common.quality.words import character_errors, word_errors
 from common.reading.reader import read_english
-from corpus.make import (
-    MAX_PEAK,
-    ROOT,
-    SAMPLING_RATE,
-    Clip,
-    CorpusError,
-    finish,
-    require_tools,
-    speak,
-    write_lines,
+from corpus.make import ROOT, SAMPLING_RATE, SPEAKER, Clip, aloud, finish, write_lines
+from corpus.teacher import Teacher
+
+SPLITS = ("test", "everyday_test", "val", "everyday_val", "everyday_train", "train")  # in the order of speaking
+MOST_WRONG = (
+    0.1  # of a clip's characters: names that the recogniser spells in another way are below, words left out above
 )
 
-SPLITS = ("train", "val", "test", "everyday_train", "everyday_val", "everyday_test")
-CHUNK = 50  # clips of one festival process
+
+class Heard(NamedTuple):
+    """A spoken clip: its duration and what the recogniser understood."""
+
+    name: str
+    seconds: float
+    wrong_words: int
+    words: int
+    wrong_characters: float  # share
+    text: str
 
 
 def read_clips(path: Path, split: str) -> list[Clip]:
-    """Read rows `id|written` or `id|written|spoken` of a text file. Raises CorpusError for any other."""
+    """Read rows `id|text` of a text file, whole sentences first. Raises DataError for any other row."""
     clips = []
     for number, line in enumerate(read_lines(path), start=1):
-        name, *texts = line.split("|")
-        if not name or len(texts) not in (1, 2) or any(not text.strip() or '"' in text for text in texts):
-            raise CorpusError(
-                f"{path}:{number}: got {line!r}, expected `id|written` or `id|written|spoken` without quotes"
-            )
-        words = read_english(texts[0])
-        clips.append(Clip("voice", split, name, words, texts[1] if len(texts) > 1 else words))
-    return clips
+        name, _, text = line.partition("|")
+        if not name or not text.strip() or "|" in text:
+            raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`")
+        clips.append(Clip("voice", split, name, read_english(text), aloud(text)))
+    return sorted(clips, key=lambda clip: not is_whole(clip.written))
 
 
-def speak_chunk(clips: Sequence[Clip], wavs: Path) -> int:
-    """Synthesise clips to WAVS/ID.wav, 16 bits. Returns their number."""
-    with tempfile.TemporaryDirectory() as folder:
-        for clip, wave in speak(list(clips), Path(folder)):
-            audio = finish(wave)
-            audio *= min(1.0, MAX_PEAK / np.abs(audio).max())  # scale down the few clips that would clip
-            with atomic_write(wavs / f"{clip.name}.wav") as file:
-                soundfile.write(file, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
-    return len(clips)
+def is_whole(text: str) -> bool:
+    """Return True if a text begins and ends as a sentence does."""
+    return not text[0].islower() and text.rstrip("\"'")[-1:] in (".", "?", "!")
 
 
-def make(clips: list[Clip], output: Path, workers: int) -> None:
-    """Synthesise the missing clips and write the filelists."""
-    wavs = output / "wavs"
-    wavs.mkdir(parents=True, exist_ok=True)
-    missing = [clip for clip in clips if not (wavs / f"{clip.name}.wav").exists()]
-    chunks = [missing[start : start + CHUNK] for start in range(0, len(missing), CHUNK)]
-    with ProcessPoolExecutor(workers) as pool, tqdm(total=len(missing), unit="clip", desc="speak") as bar:
-        for count in pool.map(speak_chunk, chunks, [wavs] * len(chunks)):
-            bar.update(count)
+class Speaker:
+    """A process's teacher and recogniser."""
+
+    def __init__(self, name: str, wavs: Path) -> None:
+        self.teacher, self.recogniser, self.wavs = Teacher(name), Recogniser(threads=1), wavs
+
+    def __call__(self, clip: Clip) -> Heard:
+        """Write a clip to WAVS/ID.wav, 16 bits, and listen to it."""
+        audio = finish(self.teacher(clip.spoken))
+        with atomic_write(self.wavs / f"{clip.name}.wav") as file:
+            soundfile.write(file, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
+        text = self.recogniser(audio, SAMPLING_RATE)
+        words = word_errors(clip.spoken, text)
+        rate = character_errors(clip.spoken, text).rate
+        return Heard(clip.name, len(audio) / SAMPLING_RATE, words.errors, words.count, round(rate, 3), text)
+
+
+_speaker: Speaker | None = None  # of this process
+
+
+def _start(name: str, wavs: Path) -> None:
+    global _speaker
+    _speaker = Speaker(name, wavs)
+
+
+def _speak(clip: Clip) -> Heard:
+    assert _speaker is not None
+    return _speaker(clip)
+
+
+def read_heard(path: Path) -> dict[str, Heard]:
+    """Read heard.tsv, by name of clip; {} if there is none yet. A last line that was cut off is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    rows = (line.split("\t") for line in lines)
+    return {row[0]: Heard(row[0], float(row[1]), int(row[2]), int(row[3]), float(row[4]), row[5]) for row in rows}
+
+
+def speak(clips: list[Clip], output: Path, speaker: str, workers: int) -> Iterator[Heard]:
+    """Speak clips and append what was heard to heard.tsv."""
+    make_folder(output / "wavs")
+    with (
+        (output / "heard.tsv").open("a", encoding="utf-8") as ledger,
+        get_context("spawn").Pool(workers, _start, (speaker, output / "wavs")) as pool,
+    ):
+        for heard in pool.imap(_speak, clips):
+            ledger.write("\t".join(str(value).replace("\t", " ") for value in heard) + "\n")
+            ledger.flush()
+            yield heard
+
+
+def write_filelists(clips: list[Clip], heard: dict[str, Heard], output: Path) -> None:
+    """Write the filelists of the clips that were spoken, and for training understood."""
     for split in SPLITS:
-        chosen = [clip for clip in clips if clip.split == split]
-        write_lines(output / f"audio_{split}.txt", (f"wavs/{clip.name}.wav|{clip.written}" for clip in chosen))
-        write_lines(output / f"mel_{split}.txt", (f"mels/{clip.name}.pt|{clip.written}" for clip in chosen))
+        spoken = [clip for clip in clips if clip.split == split and clip.name in heard]
+        if split.endswith("train"):
+            spoken = [clip for clip in spoken if heard[clip.name].wrong_characters <= MOST_WRONG]
+        write_lines(output / f"audio_{split}.txt", (f"wavs/{clip.name}.wav|{clip.written}" for clip in spoken))
+        write_lines(output / f"mel_{split}.txt", (f"mels/{clip.name}.pt|{clip.written}" for clip in spoken))
+
+
+def summary(heard: dict[str, Heard]) -> str:
+    """Say how much was spoken, and how much of it is left out."""
+    left_out = [clip for clip in heard.values() if clip.wrong_characters > MOST_WRONG]
+    words = sum(clip.words for clip in heard.values())
+    wrong = sum(clip.wrong_words for clip in heard.values()) / max(1, words)
+    hours = sum(clip.seconds for clip in heard.values()) / 3600
+    return (
+        f"{len(heard)} clips, {hours:.2f} hours, {wrong:.1%} of words wrong; {len(left_out)} too unclear for training"
+    )
 
 
 def main() -> None:
@@ -92,16 +146,22 @@ def main() -> None:
         "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
     )
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="festival processes")
+    parser.add_argument("--speaker", default=SPEAKER, help="speaker of the teacher")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes that speak, of one thread each"
+    )
     args = parser.parse_args()
+    clips = list(chain.from_iterable(read_clips(args.text / f"{split}.txt", split) for split in SPLITS))
+    heard = read_heard(args.output / "heard.tsv")
+    missing = [clip for clip in clips if clip.name not in heard]
     try:
-        clips = list(chain.from_iterable(read_clips(args.text / f"{split}.txt", split) for split in SPLITS))
-        require_tools()
-        make(clips, args.output, args.workers)
-    except (CorpusError, OSError) as error:
-        raise DataError(str(error)) from None
-    seconds = sum(soundfile.info(str(args.output / "wavs" / f"{clip.name}.wav")).duration for clip in clips)
-    print(f"{len(clips)} clips, {seconds / 3600:.1f} hours, in {args.output}", file=sys.stderr)
+        with tqdm(total=len(missing), unit="clip", desc="speak") as bar:
+            for one in speak(missing, args.output, args.speaker, args.workers) if missing else ():
+                heard[one.name] = one
+                bar.update()
+    finally:
+        write_filelists(clips, heard, args.output)
+        print(f"{summary(heard)}, in {args.output}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from common.run.nvlog import NvLog
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from scripts import quickstart
-from tests.recipe import MODELS, ROOT, Process, clips, flags, read_steps, run, start, succeed, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, Process, clips, flags, read_steps, run, start, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
 
@@ -110,35 +110,40 @@ def in_this_process(monkeypatch) -> None:
     monkeypatch.setattr(quickstart, "subprocess", own)
 
 
-def test_each_plan_has_mels_of_its_own(few_clips: Path, in_this_process, capfd) -> None:
-    """Their channels are the plan's, in every command; stale mels of other channels are an error and stay."""
-    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
-        plan = plan._replace(output=few_clips / str(plan.n_mel_channels))
-        plan.output.mkdir()
-        quickstart.prepare_mels(plan)
-        for split, path in quickstart.LISTS.items():
-            rows = [line.split("|") for line in plan.list_of(split).read_text().splitlines()]
-            assert [text for _, text in rows] == [line.split("|")[1] for line in path.read_text().splitlines()]
-            assert all(load_mel(Path(mel), plan.n_mel_channels).shape[1] > 100 for mel, _ in rows)
-        channels = {n_mel_channels(quickstart.train_command(plan, part, few_clips)) for part in plan.trainings}
-        assert channels == {plan.n_mel_channels}
-        assert sum(part.share for part in plan.trainings) == pytest.approx(1)
+@pytest.mark.parametrize("waveglow", [False, True])
+@pytest.mark.parametrize("pulse_noise", [False, True])
+def test_plans(waveglow: bool, pulse_noise: bool) -> None:
+    """Every minute is used; what is trained last speaks best, and every vocoder is given its own checkpoint."""
+    plan = quickstart.make_plan(waveglow, pulse_noise)
+    assert sum(part.share for part in plan.trainings) == pytest.approx(1) and plan.trainings[0].share >= 0.8
+    assert plan.vocoders[-1] == ("pulse-noise" if pulse_noise else "waveglow" if waveglow else "griffin-lim")
+    assert ("--waveglow" in plan.command) == waveglow
+    for vocoder in plan.vocoders:
+        words = quickstart.clock_flags(plan, vocoder)
+        given = {key: Path(value).name for key, value in zip(words[::2], words[1::2], strict=True)}
+        trained = {"waveglow": "WaveGlow", "pulse-noise": "PulseNoise"}.get(vocoder)
+        own = {f"--{vocoder}": f"checkpoint_{trained}_last.pt"} if trained else {}
+        assert given == {"--tacotron2": "checkpoint_Tacotron2_last.pt", "--vocoder": vocoder, **own}
+
+
+def test_mels_of_its_own(few_clips: Path, in_this_process, capfd) -> None:
+    """Their channels are those that are trained; stale mels of other channels are an error and stay."""
+    plan = quickstart.make_plan(True, True)._replace(output=few_clips / "out")
+    plan.output.mkdir()
+    quickstart.prepare_mels(plan)
+    for split, path in quickstart.LISTS.items():
+        rows = [line.split("|") for line in plan.list_of(split).read_text().splitlines()]
+        assert [text for _, text in rows] == [line.split("|")[1] for line in path.read_text().splitlines()]
+        assert all(load_mel(Path(mel), 80).shape[1] > 100 for mel, _ in rows)
+    assert {n_mel_channels(quickstart.train_command(plan, part, few_clips)) for part in plan.trainings} == {80}
     before = {path: path.read_bytes() for path in (plan.output / "mels").iterdir()}
+    lists = [f"--{kind}-filelist" for kind in ("audio", "mel")]
+    files = [quickstart.LISTS["train"], plan.list_of("train")]
+    words = [str(word) for pair in zip(lists, files, strict=True) for word in pair]
     with pytest.raises(SystemExit, match="exit code 1"):
-        quickstart.prepare_mels(plan._replace(n_mel_channels=48))
+        quickstart.run([sys.executable, "-m", "common.data.mels", "--n-mel-channels", "48", *words])
     assert "n_mel_channels 80, now 48" in capfd.readouterr().err
     assert before == {path: path.read_bytes() for path in (plan.output / "mels").iterdir()}
-
-
-def test_waveglow_begins_from_the_voice(few_clips: Path) -> None:
-    losses = {}
-    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
-        output = few_clips / str(plan.n_mel_channels)
-        command = quickstart.train_command(plan, plan.waveglow, output)[1:]
-        succeed(*command, "--epochs", 1, "-bs", 2, "--cpu")
-        losses[plan] = [data["val_loss"] for step, data in read_steps(output / "nvlog.json") if "val_loss" in data]
-    assert losses[quickstart.FROM_VOICE][0] < -5  # nats a sample; trained for a minute and a half from nothing: -4.2
-    assert losses[quickstart.FROM_SCRATCH][0] > -2
 
 
 def n_mel_channels(command: list[str]) -> int:
@@ -148,16 +153,17 @@ def n_mel_channels(command: list[str]) -> int:
 
 @pytest.mark.parametrize(("steps", "minutes"), [(550, 20), (1099, 11), (1100, None), (0, None)])
 def test_minutes_that_a_slow_machine_needs(steps: int, minutes: int | None) -> None:
-    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
-        line = quickstart.advice(plan, plan.tacotron2, steps, 10 * plan.tacotron2.share)
-        expected = f"QUICKSTART_MINUTES={minutes} {plan.command} trains long enough"
-        assert line == "" if minutes is None else expected in line
-        assert quickstart.advice(plan, plan.waveglow, steps, 1.0) == ""
+    plan = quickstart.make_plan(True, True)
+    first, *others = plan.trainings
+    line = quickstart.advice(plan, first, steps, 10 * first.share)
+    expected = f"QUICKSTART_MINUTES={minutes} {plan.command} trains long enough"
+    assert line == "" if minutes is None else expected in line
+    assert all(quickstart.advice(plan, part, steps, 1.0) == "" for part in others)
 
 
 def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(few_clips: Path, in_this_process, capfd) -> None:
-    part = quickstart.FROM_VOICE.tacotron2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
-    plan = quickstart.FROM_VOICE._replace(output=few_clips / "out", tacotron2=part)
+    part = quickstart.TACOTRON2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
+    plan = quickstart.make_plan(False, False)._replace(output=few_clips / "out", trainings=(part,))
     plan.output.mkdir()
     quickstart.prepare_mels(plan)
     quickstart.train(plan, part, 0.01)
@@ -165,6 +171,17 @@ def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(few_clips: Pa
     epochs = int(re.search(r"per epoch: (\d+) epochs", printed)[1])
     steps = sum("train_iter_time" in data for _, data in read_steps(plan.output / "Tacotron2" / "nvlog.json"))
     assert steps > epochs and f"   about {steps} steps; with fewer than 1,100," in printed
+
+
+def test_the_end_says_what_to_play_how_much_is_understood_and_how_to_go_on() -> None:
+    plan = quickstart.make_plan(False, True)
+    understood = {"recordings": 0.982, "Tacotron2, griffin-lim": 0.4, "Tacotron2, pulse-noise": 0.836}
+    lines = quickstart.conclusion(plan, understood, 10).strip().splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 120
+    assert lines[0].startswith("Play it:") and "output/quickstart/pulse-noise/audio_0.wav" in lines[0]
+    assert "84 of 100 words" in lines[1] and "of the recordings 98" in lines[1]
+    assert "QUICKSTART_MINUTES=30 bash scripts/quickstart.sh" in lines[2]
+    assert "words" not in quickstart.conclusion(plan, None, 10)
 
 
 def test_minutes_are_above_zero(capsys) -> None:
