@@ -12,27 +12,36 @@ that have to be left out. A second call continues where the first one stopped.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import gpu_page
+from benchmarks.sizes import MARK, PUBLISHED, QUICK
 from common import precision
 from common.arguments import HelpFormatter, positive
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.files import atomic_write
 from common.options import add_fields, from_options, option
 from common.parser import Parser
+from common.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- figures of benchmarks/gpu.sh begin -->", "<!-- figures of benchmarks/gpu.sh end -->"
 EVERYWHERE = ("numpy", "tqdm", "safetensors")
 SOUND, TESTS = ("soundfile", "librosa", "matplotlib"), ("pytest", "scipy")
 MODELS, NUMBERS = ("Tacotron2", "WaveGlow"), ("float16", "tf32", "bfloat16", "float32")
+WAYS = {"Tacotron2": ("--graphs", "--compile"), "WaveGlow": ("--compile", "--compile max-autotune", "--recompute")}
+# cuBLAS needs a variable for reproducible results.
+ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONUNBUFFERED": "1"}
 BATCHES = (1, 4, 16, 64, 128)
 INFERENCE_ROWS = ("tacotron2-inference", "waveglow-inference", "text-to-wav")
 SPEED_ROWS = (*INFERENCE_ROWS, "tacotron2-training", "waveglow-training", "first-sound")
@@ -95,7 +104,7 @@ def parts(options: GpuOptions) -> Iterator[GpuPart]:
     yield from _latencies(options, device)
     yield GpuPart(name="tests of sound", words=(*tests, *map(str, of_sound)), limit=300, needs=(*TESTS, *SOUND))
     yield GpuPart(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
-    for model, ways in gpu_page.WAYS.items():
+    for model, ways in WAYS.items():
         for way in ways:  # a compiler takes minutes
             words = ("-m", "benchmarks.gpu_parts", "way", "--model", model, f"--way={way}", *device, *quick)
             yield GpuPart(name=f"way {way} {model} float16", words=(*words, "-o", str(options.output)), limit=600)
@@ -115,7 +124,8 @@ def _latencies(options: GpuOptions, device: Sequence[str]) -> Iterator[GpuPart]:
             log, iterations = f"latency_{number}_{batch}.json", 2 if options.quick else 20
             words = f"-m benchmarks.latency -bs {batch} --num-iters {iterations} --warmup 1 --log-file {log}".split()
             words += ["-o", str(options.output), *device, *["--fp16"] * (number == "fp16")]
-            words += gpu_page.TINY.split() if options.quick else ["--wn-channels", "256"]
+            tiny = f"{QUICK.tacotron2} {QUICK.waveglow} --wn-channels 8 -il 12"
+            words += tiny.split() if options.quick else ["--wn-channels", "256"]
             figures = options.output / log
             yield GpuPart(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, figures=figures)
 
@@ -149,16 +159,16 @@ def run(part: GpuPart, limit: float) -> PartOutcome:
         part.figures.unlink(missing_ok=True)
     process = subprocess.Popen(
         [sys.executable, *part.words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=gpu_page.environment(), start_new_session=True,
+        env=os.environ | ENVIRONMENT, start_new_session=True,
     )  # fmt: skip
     try:
         output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        gpu_page.kill_group(process)
+        kill_group(process)
         output, _ = process.communicate()
         return PartOutcome(part.name, "out of time", time.monotonic() - start, None, output[-2000:])
     except BaseException:  # Ctrl-C, which does not reach a group of its own
-        gpu_page.kill_group(process)
+        kill_group(process)
         raise
     seconds = time.monotonic() - start
     if process.returncode:
@@ -166,12 +176,30 @@ def run(part: GpuPart, limit: float) -> PartOutcome:
     return PartOutcome(part.name, "done", seconds, read_figures(part, output), output[-500:])
 
 
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill a part and the processes it started, which share a process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def read_file(path: Path) -> Any:
+    """Read a JSON file, or the totals of a log; None if there is no file or no totals."""
+    if not path.exists():
+        return None
+    text = path.read_text(encoding="utf-8")
+    if path.name == "speed.json":
+        return json.loads(text)
+    records = [json.loads(line.removeprefix("DLLL ")) for line in text.splitlines() if line.strip()]
+    totals = [record["data"] for record in records if record.get("type") == "LOG" and record.get("step") == []]
+    return totals[-1] if totals else None
+
+
 def read_figures(part: GpuPart, output: str) -> Any:
     """Figures from the part's file, or from the last marked line of its output; without one, the last line is a summary."""
     if part.figures:
-        return gpu_page.read_file(part.figures)
+        return read_file(part.figures)
     lines = output.strip().splitlines()
-    marked = [line.removeprefix(gpu_page.MARK) for line in lines if line.startswith(gpu_page.MARK)]
+    marked = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
     return json.loads(marked[-1]) if marked else {"summary": lines[-1] if lines else ""}
 
 
@@ -190,6 +218,62 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     """The results of earlier calls; the last one of each part counts."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return list({row["part"]: row for row in map(json.loads, lines)}.values())
+
+
+def write_page(page: Path, source: Path, results: Sequence[Mapping[str, Any]]) -> None:
+    """Write a copy of `source` whose section between BEGIN and END has the results: a line for the machine, a row a part."""
+    before, begin, rest = source.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{source}: expected the comments {BEGIN} and {END}")
+    rows, head = [], "Not measured yet."
+    for row in results:
+        figures, status = row["figures"], row["status"]
+        if row["part"] == "machine":
+            head = describe_machine(figures)
+        else:
+            rows.append([row["part"], result_of(row["part"], figures) if figures and status == "done" else status])
+    lines = [head, "", markdown_table("<<", ("part", "result"), rows)] if rows else [head]
+    with atomic_write(page) as file:
+        file.write("".join([before, BEGIN, "\n\n", "\n".join(lines).rstrip(), "\n\n", END, after]).encode())
+
+
+def describe_machine(m: Mapping[str, Any]) -> str:
+    """The machine in a line."""
+    rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in m["flops_per_sec"].items())
+    reads = f"reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s"
+    return f"{m['device']}, {m['cpu']}, PyTorch {m['torch']}, {m['date']}; {rates}, {reads}."
+
+
+def result_of(part: str, f: Mapping[str, Any]) -> str:
+    """The cell of a part's figures."""
+    kind, model, numbers, *_ = [*part.split(), "", ""]
+    if kind == "training":
+        rate, peak = f["ours_items_per_sec"], f["ours_peak_bytes"]
+        published = PUBLISHED.get((model, numbers))
+        shown = [f"{f['clips']} clips, {rate:,.0f} items/s, {rate / f['plain_items_per_sec']:.2f} × plain"]
+        shown += [f"{rate / published:.2f} × one A100 as published"] * bool(published)
+        off = 100 * (f["ours_forecast_bytes"] / peak - 1)
+        return "; ".join([*shown, f"peak {peak / 1e9:.2f} GB (forecast {off:+.0f} %)"])
+    if kind == "way":
+        rate = f["way_items_per_sec"]
+        gain = f"{rate:,.0f} items/s, {rate / f['default_items_per_sec']:.2f} × default"
+        sizes = [f["way_peak_bytes"], f["default_peak_bytes"]]
+        memory = "" if None in sizes else f"; peak {sizes[0] / 1e9:.2f} GB (default {sizes[1] / 1e9:.2f})"
+        return f"{gain}{memory}; first step {f['way_first_seconds']:.1f} s"
+    if kind == "text-to-wav":
+        times = f"{f['latency']:.3f} s, 90 % within {f['p90_latency']:.3f} s"
+        return f"{times}, {f['samples_per_sec']:,.0f} samples/s, RTF {f['rtf']:.1f}"
+    if kind == "loaders":
+        rates = ((row["model"], row["source"], row["workers"], row["items_per_sec"]) for row in f["rows"])
+        return "; ".join(f"{model}, {source}, {workers}: {rate:,.0f} items/s" for model, source, workers, rate in rates)
+    if kind == "speed":
+        rows = [f"{row['name']} {row['ours']:.4g} {row['unit']}, {row['ratio']:.2f} × reference" for row in f["rows"]]
+        return "; ".join(rows)
+    plain = {name: value for name, value in f.items() if name not in ("model", "numbers", "part_seconds")}
+    return ", ".join(
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items()
+    )
 
 
 def parse_args(argv: list[str]) -> GpuOptions:
@@ -221,7 +305,7 @@ def main(argv: list[str] | None = None) -> None:
     path = options.output / "results.jsonl"
     measure(wanted, path, options)
     page = options.page or (options.output / "performance.md" if options.is_trial else PAGE)
-    gpu_page.write(page, PAGE, read_results(path))
+    write_page(page, PAGE, read_results(path))
     print(f"written: {page}; all figures: {path}")
 
 

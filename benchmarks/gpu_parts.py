@@ -21,9 +21,8 @@ import torch.distributed as torch_dist
 import torch.multiprocessing
 from torch.profiler import profile, supported_activities
 
-from benchmarks import gpu_page
 from benchmarks.cases import LONGEST, clips, segments
-from benchmarks.sizes import GPU, QUICK
+from benchmarks.sizes import GPU, MARK, QUICK
 from common import precision
 from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
@@ -286,7 +285,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes to stderr
     start = time.perf_counter()
     figures = PARTS[args.part](options)
-    print(gpu_page.MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
+    print(MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 from benchmarks.cases import AUDIO, clips
-from benchmarks.gpu_page import LOADER_GOALS, LOADER_TITLES, MARK, loader_cells
+from benchmarks.sizes import MARK, PUBLISHED
 from common.arguments import HelpFormatter, positive
 from common.data.mels import prepare_mels
 from common.errors import exit_on_user_error
@@ -37,6 +38,8 @@ from data_functions import get_dataset, get_loader
 from models import RECIPE, REGISTRY
 
 QUICK_CLIPS = 8
+GOALS = {model: 10 * rate for (model, _), rate in PUBLISHED.items()}
+TITLES = ["loader", "from", "processes", "items/s", "a second of a core", "share of the goal", "cores at the goal"]
 
 
 def write_corpus(folder: Path, count: int) -> dict[tuple[str, str], Path]:
@@ -74,10 +77,19 @@ def measure(model: str, source: str, filelist: Path, workers: int, batch_size: i
         items = sum(float(batch.num_items) for batch in loader)
         seconds, on_cpu = time.perf_counter() - start, time.process_time() - on_cpu
     rate, of_core = items / seconds, None if workers else items / on_cpu
-    needed = math.ceil(LOADER_GOALS[model] / (of_core or rate / workers))
+    needed = math.ceil(GOALS[model] / (of_core or rate / workers))
     return {
         "model": model, "source": source, "workers": workers, "items_per_sec": rate, "per_cpu_sec": of_core, "needed": needed
     }  # fmt: skip
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """The cells under TITLES of one measurement."""
+    rate, goal = row["items_per_sec"], GOALS[row["model"]]
+    workers = str(row["workers"]) if row["workers"] else "none"
+    of_core = f"{row['per_cpu_sec']:,.0f}" if row["per_cpu_sec"] else ""
+    rates = [f"{rate:,.0f}", of_core, f"{100 * rate / goal:.0f} %"]
+    return [row["model"], row["source"], workers, *rates, str(row["needed"])]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -90,7 +102,7 @@ def main(argv: list[str] | None = None) -> None:
             for workers in args.workers:
                 figures.append(measure(model, source, filelist, workers, args.batch_size))
                 print(figures[-1], file=sys.stderr, flush=True)
-    print(markdown_table("<<" + ">" * (len(LOADER_TITLES) - 2), LOADER_TITLES, [loader_cells(row) for row in figures]))
+    print(markdown_table("<<" + ">" * (len(TITLES) - 2), TITLES, [cells(row) for row in figures]))
     print(MARK + json.dumps({"rows": figures}))
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.studio import asterisk
 from common.arguments import (
     LineHelpFormatter,
     copy_arguments,
@@ -54,6 +53,7 @@ from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.spec import Options
 from models import REGISTRY
+from scripts import asterisk
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists

@@ -60,10 +60,7 @@ COMMANDS = {
     "python -m corpus.make": "corpus.make",
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
-    "python -m benchmarks.studio.wer": "benchmarks.studio.wer",
-    "python -m benchmarks.exports": "benchmarks.exports",
     "python -m benchmarks.load": "benchmarks.load",
-    "python -m benchmarks.studio.prepare": "benchmarks.studio.prepare",
 }
 
 

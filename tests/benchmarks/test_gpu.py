@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_page, gpu_parts, machine
+from benchmarks import gpu, gpu_parts, machine
 from benchmarks.gpu import GpuPart
 from common import precision
 from common.errors import UsageError
@@ -34,9 +34,9 @@ def test_one_part_from_the_command_to_the_page(tmp_path: Path, capsys) -> None:
     assert figures["clips"] == 2 and figures["ours_items_per_sec"] > 0
     assert figures["ours_forecast_bytes"] == pytest.approx(figures["ours_peak_bytes"], rel=0.3)
     page = (tmp_path / "performance.md").read_text()
-    (line,) = [line for line in page.splitlines() if line.startswith("| Tacotron2, float32 |")]
+    (line,) = [line for line in page.splitlines() if line.startswith("| training Tacotron2 float32 |")]
     assert f"{figures['ours_items_per_sec']:,.0f}" in line
-    assert page.partition(gpu_page.BEGIN)[0] == before.partition(gpu_page.BEGIN)[0]
+    assert page.partition(gpu.BEGIN)[0] == before.partition(gpu.BEGIN)[0]
     assert gpu.PAGE.read_text() == before
     capsys.readouterr()
     gpu.main(words)
@@ -98,7 +98,7 @@ def test_a_part_ends_with_the_command(monkeypatch) -> None:
         process.kill()
 
     monkeypatch.setattr(subprocess.Popen, "communicate", interrupt)
-    monkeypatch.setattr(gpu_page, "kill_group", kill)
+    monkeypatch.setattr(gpu, "kill_group", kill)
     with pytest.raises(KeyboardInterrupt):
         gpu.run(part("import time; time.sleep(60)"), 30)
     (process,) = killed
@@ -208,13 +208,15 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
         {"part": "resume WaveGlow tf32", "status": "failed", "figures": None},
     ]
     page = tmp_path / "page.md"
-    page.write_text(f"a\n{gpu_page.BEGIN}\nold\n{gpu_page.END}\nb\n")
-    gpu_page.write(page, page, rows)
+    page.write_text(f"a\n{gpu.BEGIN}\nold\n{gpu.END}\nb\n")
+    gpu.write(page, page, rows)
     text = page.read_text()
-    assert "| Tacotron2, float16 | 104 | 10,000 | 25,000 | 2.50 | 31,499 | 8.00 | 8.40 | +5 % | 25 % |" in text
-    assert "| Tacotron2, `--graphs`, float16 | 50,000 | 25,000 | 2.00 | 10,000 | 5.00 | 4.00 | 8.00 | 4.0 |" in text
-    assert "| Tacotron2 | wav | 2 | 157,495 |  | 50 % | 4 |" in text
-    assert "| batch 1, fp16 | 0.500 | 0.600 | 300,000 | 14.0 |" in text
-    assert "Not measured: resume WaveGlow tf32 (failed)." in text
+    row = "104 clips, 25,000 items/s, 2.50 × plain; 0.79 × one A100 as published; peak 8.00 GB (forecast +5 %)"
+    assert f"| training Tacotron2 float16 | {row} |" in text
+    row = "50,000 items/s, 2.00 × default; peak 4.00 GB (default 8.00); first step 4.0 s"
+    assert f"| way --graphs Tacotron2 float16 | {row} |" in text
+    assert "| loaders | Tacotron2, wav, 2: 157,495 items/s |" in text
+    assert "| text-to-wav fp16 1 | 0.500 s, 90 % within 0.600 s, 300,000 samples/s, RTF 14.0 |" in text
+    assert "| profile Tacotron2 float16 | idle_share 0.25 |" in text
+    assert "| resume WaveGlow tf32 | failed |" in text
     assert "old" not in text and text.startswith("a\n") and text.endswith("\nb\n")
-    assert (tmp_path / gpu_page.PICTURE).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

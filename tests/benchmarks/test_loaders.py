@@ -6,7 +6,7 @@ import math
 import pytest
 
 from benchmarks import loaders
-from benchmarks.gpu_page import LOADER_GOALS, MARK
+from benchmarks.sizes import MARK
 from models import RECIPE
 
 pytestmark = pytest.mark.slow
@@ -21,4 +21,4 @@ def test_a_trial_measures_every_loader(capsys) -> None:
     assert measured == [(model, source, n) for model in RECIPE for source in ("wav", "stored mels") for n in (0, 1)]
     for row in rows:
         of_core = row["per_cpu_sec"] if row["workers"] == 0 else row["items_per_sec"]
-        assert row["needed"] == math.ceil(LOADER_GOALS[row["model"]] / of_core) >= 1
+        assert row["needed"] == math.ceil(loaders.GOALS[row["model"]] / of_core) >= 1

@@ -278,7 +278,7 @@ def project(tmp_path: Path) -> Path:
     """Copy the parts of the project that the scripts need, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("common", "benchmarks", "studio", "models.py", "tacotron2", "waveglow", "pulse_noise"):
+    for name in ("common", "studio", "models.py", "tacotron2", "waveglow", "pulse_noise"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "filelists").mkdir()
     return folder

@@ -15,19 +15,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import soundfile
 from tqdm import tqdm
 
-from common.arguments import positive, seed
-from common.audio.silence import sound_bounds
 from common.data.recordings import Recording, Rows
 from common.errors import DataError
-from common.options import option
 
 ENGLISH = "en"
 # Folder of a language's prompts; its name ends in the speaker's.
@@ -188,54 +181,3 @@ def decode(pairs: Sequence[tuple[Path, Path]], ffmpeg: str, folder: Path) -> Non
             for _, wav in batch:
                 os.replace(Path(staging, wav.name), wav)
             bar.update(len(batch))
-
-
-# --- prompts joined to long recordings with pauses of random length ---
-
-RATE = 16000  # Hz, of the prompts
-PAUSES = (0.3, 1.5)  # seconds between prompts
-
-
-class Prompt(NamedTuple):
-    """A prompt within a recording: its first and last sound in seconds, and its text."""
-
-    start: float
-    end: float
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Joining:
-    """How the prompts become recordings."""
-
-    asterisk: Path = option(Path("asterisk"), "folder of the prompts; missing ones are fetched")
-    recordings: int = option(2, "recordings to divide the prompts among", type=positive, metavar="N")
-    transcripts: bool = option(True, "give the text of each recording")
-    noise: float | None = option(None, "level of added noise below the speech", metavar="DB")
-    seed: int = option(1, "seed of the order, the pauses and the noise", type=seed)
-
-
-def join_prompts(joining: Joining, folder: Path) -> dict[str, list[Prompt]]:
-    """Write the recordings and, if wanted, their transcripts; return the true prompts by recording."""
-    generator = np.random.default_rng(joining.seed)
-    rows = prepare(joining.asterisk, os.environ).recordings
-    order = generator.permutation(len(rows))
-    truth = {}
-    for number, places in enumerate(np.array_split(order, joining.recordings), 1):
-        parts, prompts, position = [np.zeros(RATE // 2)], [], RATE // 2
-        for place in places:
-            audio = soundfile.read(rows[place].path)[0]
-            first, last = sound_bounds(audio, RATE)
-            prompts.append(Prompt((position + first) / RATE, (position + last) / RATE, rows[place].text))
-            parts += [audio, np.zeros(round(RATE * generator.uniform(*PAUSES)))]
-            position += len(parts[-2]) + len(parts[-1])
-        sound = np.concatenate(parts)
-        if joining.noise is not None:
-            level = np.sqrt(np.mean(np.square(sound[sound != 0])))
-            sound = sound + level * 10 ** (-joining.noise / 20) * generator.standard_normal(len(sound))
-        name = f"part_{number}"
-        soundfile.write(folder / f"{name}.wav", sound.clip(-1, 1), RATE)
-        if joining.transcripts:
-            (folder / f"{name}.txt").write_text("\n".join(prompt.text for prompt in prompts) + "\n", encoding="utf-8")
-        truth[f"{name}.wav"] = prompts
-    return truth

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from benchmarks.studio import asterisk
 from common.data.filelist import read_filelist
 from common.errors import DataError
-from scripts import prepare_recordings
+from scripts import asterisk, prepare_recordings
 
 pytestmark = pytest.mark.slow
 
