@@ -252,7 +252,8 @@ def result_of(part: str, f: Mapping[str, Any]) -> str:
         rate, peak = f["ours_items_per_sec"], f["ours_peak_bytes"]
         published = PUBLISHED.get((model, numbers))
         shown = [f"{f['clips']} clips, {rate:,.0f} items/s, {rate / f['plain_items_per_sec']:.2f} × plain"]
-        shown += [f"{rate / published:.2f} × one A100 as published"] * bool(published)
+        if published:
+            shown.append(f"{rate / published:.2f} × one A100 as published")
         off = 100 * (f["ours_forecast_bytes"] / peak - 1)
         return "; ".join([*shown, f"peak {peak / 1e9:.2f} GB (forecast {off:+.0f} %)"])
     if kind == "way":

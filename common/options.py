@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from common.errors import UsageError
@@ -21,7 +22,24 @@ class Check(NamedTuple):
     holds: Callable[[Any], bool]
     expected: str
 
+    def problems(self, name: str, value: Any, show: Callable[[Any], str] = repr) -> list[str]:
+        """The sentence about a value for which the condition does not hold; empty if it holds."""
+        return [] if self.holds(value) else [f"{name}: {show(value)}, expected {self.expected}"]
 
+
+def is_number(value: Any) -> bool:
+    """True for a number, NumPy's included, that is not NaN."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
+def is_whole(value: Any) -> bool:
+    """True for an integer, NumPy's included."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+TEXT = Check(lambda value: isinstance(value, str), "text")
+NUMBER = Check(lambda value: is_number(value) and abs(value) < math.inf, "a number")
+WHOLE_NUMBER = Check(is_whole, "a whole number")
 ABOVE_ZERO = Check(lambda x: 0 < x < math.inf, "more than 0")
 NOT_NEGATIVE = Check(lambda x: 0 <= x < math.inf, "0 or more")
 AT_LEAST_ONE = Check(lambda x: x >= 1, "at least 1")
@@ -93,8 +111,8 @@ def problems_of(config: Any) -> list[str]:
         value, check = getattr(config, option_field.name), option_field.metadata.get("check")
         if is_dataclass(value):
             problems += problems_of(value)
-        elif check and value is not None and not check.holds(value):
-            problems.append(f"{flag_of_field(option_field)}: {value}, expected {check.expected}")
+        elif check and value is not None:
+            problems += check.problems(flag_of_field(option_field), value, str)
     return problems
 
 

@@ -1,20 +1,26 @@
-"""export.json, the manifest of an export directory, written after all the files it lists."""
+"""export.json, the manifest of an export directory, with the size and the checksum of each file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, parse_json
+from common.files import atomic_write, make_folder, parse_json
+from common.options import NUMBER, TEXT, WHOLE_NUMBER, Check
 
 NAME, FORMAT = "export.json", 1
+FRESH = ".unfinished"  # folder of an export that is being written
 EXPECTED = "expected a directory that `python -m exports TARGET -o DIR` wrote"
+AN_OBJECT = Check(lambda value: isinstance(value, dict), "an object")
+KINDS = {"str": TEXT, "float": NUMBER, "int": WHOLE_NUMBER}  # by the annotations of Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +52,10 @@ class Manifest:
 
 
 class ExportWriter:
-    """Writes an export directory: files first, the manifest last, so that a directory with a manifest is complete.
+    """Writes an export in a fresh folder inside its directory; `finish` moves it into the place of an older one.
+
+    Until then the older export is whole, and an interrupted writer leaves only the fresh folder, which the next one removes. Other
+    files of the directory stay.
 
     Raises:
         UsageError: the directory has files but no manifest.
@@ -54,32 +63,17 @@ class ExportWriter:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.files = directory, dict[str, FileRecord]()
-        if directory.is_dir() and any(directory.iterdir()) and not (directory / NAME).exists():
-            raise UsageError(
-                f"-o {directory}: has files but no {NAME}, expected a new, an empty or an export directory"
-            )
-        self._refusals(self._remove_older)
-
-    def _remove_older(self) -> None:
-        """Remove an older export: first its manifest, then the files it lists."""
-        path = self.directory / NAME
-        if not path.exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
-            return
-        older = _read(path).get("files", {})
-        path.unlink()
-        for name in older if isinstance(older, dict) else ():
-            if _is_inside(name):
-                (self.directory / name).unlink(missing_ok=True)
-                self._remove_empty_folders(self.directory / name)
-
-    def _remove_empty_folders(self, path: Path) -> None:
-        """Remove the empty folders that a removed file leaves inside the export, innermost first."""
-        for folder in path.parents[: len(path.relative_to(self.directory).parts) - 1]:
-            if any(folder.iterdir()):
-                break
-            folder.rmdir()
+        self.directory, self.fresh, self.files = directory, directory / FRESH, dict[str, FileRecord]()
+        with self._refusals():
+            entries = set(os.listdir(directory)) if directory.is_dir() else set()
+            if entries - {FRESH} and NAME not in entries:
+                raise UsageError(
+                    f"-o {directory}: has files but no {NAME}, expected a new, an empty or an export directory"
+                )
+            older = _read(directory / NAME).get("files", {}) if NAME in entries else {}
+            self.older = [name for name in older if _is_inside(name)] if isinstance(older, dict) else []
+            shutil.rmtree(self.fresh, ignore_errors=True)
+            self.fresh.mkdir(parents=True)
 
     def add(self, name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Write a file of the export."""
@@ -89,21 +83,30 @@ class ExportWriter:
         self.files[name] = record
 
     def finish(self, **settings: Any) -> Manifest:
-        """Write the manifest."""
+        """Write the manifest, and replace the older export."""
         manifest = Manifest(format=FORMAT, files=self.files, **settings)
         self._write(NAME, json.dumps(asdict(manifest), indent=1, ensure_ascii=False).encode())
+        with self._refusals():
+            for name in self.older:
+                (self.directory / name).unlink(missing_ok=True)
+            # The manifest first: an export interrupted here can be repeated, and until then its checksums refuse it.
+            for name in (NAME, *self.files):
+                make_folder((self.directory / name).parent)
+                os.replace(self.fresh / name, self.directory / name)
+            shutil.rmtree(self.fresh)
+            for name in self.older:
+                with suppress(OSError):
+                    os.removedirs((self.directory / name).parent)  # the empty ones; the manifest keeps the export's own
         return manifest
 
     def _write(self, name: str, contents: bytes) -> None:
-        def write() -> None:
-            with atomic_write(self.directory / name) as file:
-                file.write(contents)
+        with self._refusals(), atomic_write(self.fresh / name) as file:
+            file.write(contents)
 
-        self._refusals(write)
-
-    def _refusals(self, act: Any) -> None:
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
         try:
-            act()
+            yield
         except OSError as error:
             raise DataError(f"{self.directory}: cannot be written ({error.strerror}); choose another -o") from None
 
@@ -125,9 +128,8 @@ def read_manifest(directory: Path) -> Manifest:
         files = {name: FileRecord(**record) for name, record in contents["files"].items()}
     except (TypeError, AttributeError):
         raise DataError(f"{path}: `files` is not a table of files; {EXPECTED}") from None
-    if wrong := [
-        f"{name}: {contents[name]!r}, expected {kind}" for name, kind in _kinds() if not _is_a(kind, contents[name])
-    ]:
+    kinds = {field.name: KINDS.get(str(field.type), AN_OBJECT) for field in fields(Manifest)}
+    if wrong := [problem for name, kind in kinds.items() for problem in kind.problems(name, contents[name])]:
         raise DataError(f"{path}: {'; '.join(wrong)}; export again")
     problems = [problem for name, record in files.items() if (problem := _problem(directory, name, record))]
     if problems:
@@ -166,16 +168,5 @@ def _problem(directory: Path, name: str, record: FileRecord) -> str | None:
 
 def _is_inside(name: str) -> bool:
     """True for a path that stays inside the export directory."""
-    return "\0" not in name and not Path(name).is_absolute() and ".." not in Path(name).parts
-
-
-def _kinds() -> list[tuple[str, str]]:
-    """Each entry of a manifest and the kind of its value."""
-    words = {"str": "text", "float": "a number", "int": "a whole number"}
-    return [(field.name, words.get(str(field.type), "an object")) for field in fields(Manifest)]
-
-
-def _is_a(kind: str, value: Any) -> bool:
-    if kind == "a number":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, {"text": str, "a whole number": int, "an object": dict}[kind])
+    parts = Path(name).parts
+    return "\0" not in name and bool(parts) and not Path(name).is_absolute() and ".." not in parts

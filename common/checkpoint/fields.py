@@ -6,15 +6,15 @@ may be anything. A file is judged by what is read from it: only resuming needs t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from numbers import Integral, Real
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from common.errors import shorten
+from common.options import TEXT, Check, is_number, is_whole
 
 DEEPEST, MOST_SETTINGS = 20, 100_000  # levels of nested settings, and values in all of them
 MOST = 2**62  # of a count
@@ -22,31 +22,19 @@ LONGEST_VALUE = 40  # characters of a value in a message
 COUNTS = {"iterations", "clips", "skipped", "dropped"}  # of EpochTotals
 
 
-class Kind(NamedTuple):
-    """Values that an entry may have: a test, and a phrase for error messages."""
-
-    accepts: Callable[[Any], bool]
-    expected: str
+def is_seed(value: Any) -> bool:
+    """True for an integer of at least 0, however large."""
+    return is_whole(value) and int(value) >= 0
 
 
 def is_count(value: Any) -> bool:
     """True for an integer of at least 0 that a tensor can hold, NumPy's included."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) <= MOST
-
-
-def is_seed(value: Any) -> bool:
-    """True for an integer of at least 0, however large."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
+    return is_seed(value) and int(value) <= MOST
 
 
 def is_epoch(value: Any) -> bool:
     """True for the number of an epoch; -1 stands for none."""
-    return is_count(value) or (isinstance(value, Integral) and int(value) == -1)
-
-
-def is_number(value: Any) -> bool:
-    """True for a number that is not NaN."""
-    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    return is_count(value) or (is_whole(value) and int(value) == -1)
 
 
 def is_settings(value: Any) -> bool:
@@ -139,38 +127,32 @@ def is_totals(value: Any) -> bool:
 
 def is_best(value: Any) -> bool:
     """True for the record of the best validation: loss, epoch, validations since then, measure, its own and the lowest loss."""
-    tests = {
-        "loss": is_number,
-        "tie": is_number,
-        "lowest_loss": is_number,
-        "epoch": is_epoch,
-        "since": is_count,
-        "by": lambda name: isinstance(name, str),
-    }
+    tests = dict.fromkeys(("loss", "tie", "lowest_loss"), is_number)
+    tests |= {"epoch": is_epoch, "since": is_count, "by": TEXT.holds}
     return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
 
 
-COUNT = Kind(is_count, "a whole number from 0 to 2**62")
-SETTINGS = Kind(is_settings, "a dict of plain settings by name")
-STATES = Kind(is_random_states, "bytes (torch.uint8) of random generators")
+COUNT = Check(is_count, "a whole number from 0 to 2**62")
+SETTINGS = Check(is_settings, "a dict of plain settings by name")
+STATES = Check(is_random_states, "bytes (torch.uint8) of random generators")
 KINDS = {
-    "epoch": Kind(is_epoch, "the number of an epoch"),
+    "epoch": Check(is_epoch, "the number of an epoch"),
     "iteration": COUNT,
-    "seed": Kind(is_seed, "a whole number of at least 0"),
+    "seed": Check(is_seed, "a whole number of at least 0"),
     "config": SETTINGS,
     "data": SETTINGS,
-    "epoch_complete": Kind(lambda value: isinstance(value, bool), "True or False"),
-    "epoch_totals": Kind(is_totals, "numbers by name"),
-    "best": Kind(is_best, "a loss, its epoch, the validations since then and its measure"),
-    "saved": Kind(lambda value: isinstance(value, list) and all(map(is_epoch, value)), "a list of epochs"),
-    "launch": Kind(lambda value: isinstance(value, str), "a name"),
-    "ema_state_dict": Kind(is_weights, "tensors by name"),
+    "epoch_complete": Check(lambda value: isinstance(value, bool), "True or False"),
+    "epoch_totals": Check(is_totals, "numbers by name"),
+    "best": Check(is_best, "a loss, its epoch, the validations since then and its measure"),
+    "saved": Check(lambda value: isinstance(value, list) and all(map(is_epoch, value)), "a list of epochs"),
+    "launch": TEXT._replace(expected="a name"),
+    "ema_state_dict": Check(is_weights, "tensors by name"),
     "ema_updates": COUNT,
-    "optimizer": Kind(is_optimizer, "the state of an optimizer: state and param_groups"),
-    "scaler": Kind(is_scaler, "the state of a GradScaler, with a scale above 0"),
-    "amp": Kind(is_apex_state, "the state of Apex amp"),
+    "optimizer": Check(is_optimizer, "the state of an optimizer: state and param_groups"),
+    "scaler": Check(is_scaler, "the state of a GradScaler, with a scale above 0"),
+    "amp": Check(is_apex_state, "the state of Apex amp"),
     "random_rng_states_all": STATES,
-    "random_rng_state": Kind(is_random_state, "bytes (torch.uint8) of a random generator"),
+    "random_rng_state": Check(is_random_state, "bytes (torch.uint8) of a random generator"),
     "cuda_rng_state_all": STATES,
 }
 
@@ -189,20 +171,19 @@ def without_empty(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def without_training(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a checkpoint without the malformed entries that only resuming needs."""
-    wrong = {name for name in KINDS if name not in DESCRIBING and not _fits(name, checkpoint.get(name))}
+    wrong = {name for name in KINDS if name not in DESCRIBING and _problems_of(name, checkpoint)}
     return {key: value for key, value in checkpoint.items() if key not in wrong}
 
 
-def _fits(name: str, value: Any) -> bool:
-    return value is None or KINDS[name].accepts(value)
+def _problems_of(name: str, checkpoint: Mapping[Any, Any]) -> list[str]:
+    value = checkpoint.get(name)
+    return [] if value is None else KINDS[name].problems(name, value, _describe)
 
 
 def problems(checkpoint: Mapping[Any, Any], resuming: bool = True) -> Iterator[str]:
-    """Yield a sentence for each entry of a checkpoint that is not of its kind in KINDS, of DESCRIBING alone unless `resuming`."""
+    """Yield a sentence for each entry of a checkpoint that fails its check in KINDS, of DESCRIBING alone unless `resuming`."""
     for name in KINDS if resuming else DESCRIBING:
-        value = checkpoint.get(name)
-        if not _fits(name, value):
-            yield f"{name}: {_describe(value)}, expected {KINDS[name].expected}"
+        yield from _problems_of(name, checkpoint)
     if odd := [key for key in checkpoint["state_dict"] if not isinstance(key, str)]:
         yield f"state_dict: the name {_describe(odd[0])}, expected strings"
     if odd := [item for item in checkpoint["state_dict"].items() if not isinstance(item[1], Tensor)]:

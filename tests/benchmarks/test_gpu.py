@@ -209,7 +209,7 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
     ]
     page = tmp_path / "page.md"
     page.write_text(f"a\n{gpu.BEGIN}\nold\n{gpu.END}\nb\n")
-    gpu.write(page, page, rows)
+    gpu.write_page(page, page, rows)
     text = page.read_text()
     row = "104 clips, 25,000 items/s, 2.50 × plain; 0.79 × one A100 as published; peak 8.00 GB (forecast +5 %)"
     assert f"| training Tacotron2 float16 | {row} |" in text

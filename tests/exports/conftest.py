@@ -40,6 +40,9 @@ WAVEGLOW = {
     "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 8},
 }  # fmt: skip
 AUDIO = {"n_mel_channels": 9, "filter_length": 256, "hop_length": 64, "win_length": 256}
+# Of a manifest without files.
+SETTINGS = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}, "sigma_infer": 0.9}
+SETTINGS["denoising_strength"] = 0.1
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 # Targets exported in one process: those of ONNX share the conversion of the parts.
 ONNX = ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web")

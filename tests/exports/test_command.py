@@ -15,12 +15,12 @@ from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from exports.__main__ import main
-from exports.manifest import ExportWriter, FileRecord, read_manifest
+from exports.manifest import ExportWriter, read_manifest
 from exports.targets import load_source, vocoders_for
 from exports.voice import load_voice
 from models import REGISTRY
 from synthesizer import EMBEDDED
-from tests.exports.conftest import GROUPS, skip_without_packages
+from tests.exports.conftest import GROUPS, SETTINGS, skip_without_packages
 from tests.recipe import ROOT, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -136,16 +136,13 @@ def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | No
     assert result.code == 1 and message in result.err and "Traceback" not in result.err
 
 
-SETTINGS = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}, "sigma_infer": 0.9}
-SETTINGS["denoising_strength"] = 0.1
-
-
 @pytest.mark.parametrize("name", ["/dev/zero", "../secret", "a/../../secret", "nul\0"])
 def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> None:
     (tmp_path / "secret").write_bytes(b"1")
-    writer = ExportWriter(tmp_path / "export")
-    writer.files[name] = FileRecord(bytes=1, sha256=hashlib.sha256(b"1").hexdigest(), inputs={}, outputs={})
-    writer.finish(**SETTINGS)
+    record = {"bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest(), "inputs": {}, "outputs": {}}
+    manifest = SETTINGS | {"format": 1, "files": {name: record}}
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "export.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="expected a path inside"):
         read_manifest(tmp_path / "export")
 
@@ -165,20 +162,33 @@ def test_a_manifest_of_other_content_is_replaced(tmp_path, files: str) -> None:
     assert read_manifest(tmp_path).files == {}
 
 
-def test_an_older_export_is_replaced_and_other_files_are_safe(tmp_path) -> None:
-    writer = ExportWriter(tmp_path / "export")
+def exported(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_older_export_stays_until_the_new_one_is_whole(tmp_path) -> None:
+    """And other people's files stay; what an interrupted writer leaves is removed by the next."""
+    folder = tmp_path / "export"
+    interrupted = ExportWriter(folder)
+    interrupted.add("half.bin", b"0", {}, {})
+    writer = ExportWriter(folder)
     writer.add("old.bin", b"1", {}, {})
+    writer.add("tts/1/old.py", b"1", {}, {})
     writer.finish(**SETTINGS)
-    (tmp_path / "export" / "notes.txt").write_text("mine")
-    writer = ExportWriter(tmp_path / "export")
-    # There is no manifest until everything is written.
-    assert [path.name for path in (tmp_path / "export").iterdir()] == ["notes.txt"]
-    writer.add("new.bin", b"22", {}, {})
+    assert set(exported(folder)) == {"export.json", "old.bin", "tts/1/old.py"}
+    (folder / "notes.txt").write_text("mine")
+    before = exported(folder)
+    ExportWriter(folder).add("old.bin", b"half", {}, {})
+    assert {name: data for name, data in exported(folder).items() if name in before} == before
+    assert list(read_manifest(folder).files) == ["old.bin", "tts/1/old.py"]
+    writer = ExportWriter(folder)
+    writer.add("tts/1/new.py", b"22", {}, {})
     writer.finish(**SETTINGS)
-    assert list(read_manifest(tmp_path / "export").files) == ["new.bin"]
-    (tmp_path / "export" / "export.json").unlink()
+    assert {path.name for path in folder.rglob("*")} == {"export.json", "notes.txt", "tts", "1", "new.py"}
+    assert list(read_manifest(folder).files) == ["tts/1/new.py"]
+    (folder / "export.json").unlink()
     with pytest.raises(UsageError, match="has files but no export"):
-        ExportWriter(tmp_path / "export")
+        ExportWriter(folder)
 
 
 def test_flags_that_the_files_fix_are_refused(export_of) -> None:

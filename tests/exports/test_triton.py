@@ -25,6 +25,7 @@ from common.inference.config import SynthesisConfig
 from exports.manifest import ExportWriter, read_manifest
 from exports.triton import CHECKPOINTS, WARM_UP
 from synthesizer import Line, Synthesizer
+from tests.exports.conftest import SETTINGS
 from tests.recipe import ROOT
 
 pytestmark = pytest.mark.slow  # exports are made in a process of their own
@@ -68,8 +69,9 @@ def test_the_manifest_lists_all_files_and_a_new_export_removes_them(export_of, t
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((directory / name).read_bytes())
     (tmp_path / "tts" / "notes.txt").write_text("mine")
-    ExportWriter(tmp_path)
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["tts", "tts/notes.txt"]
+    ExportWriter(tmp_path).finish(**SETTINGS)
+    kept = ["export.json", "tts", "tts/notes.txt"]
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == kept
 
 
 def test_config_pbtxt_is_a_model_config(export_of) -> None:
