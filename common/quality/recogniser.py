@@ -18,6 +18,7 @@ from common.errors import DataError
 from common.quality.evaluators import at_rate, optional_import
 
 # N samples
+SIZES = ("tiny", "base")
 RATE = 16000  # Hz of the recogniser's input
 PAD_BEFORE, PAD_AFTER = 0.1, 0.3  # seconds of silence around a clip, without which words at its ends are dropped
 TOKENS_PER_SECOND = 10  # faster than anyone speaks; keeps the recogniser from looping on noise
