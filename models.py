@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +48,12 @@ def default_options() -> dict[str, Any]:
     """Return the defaults of all flags of audio and of the models by name."""
     adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
     return {action.dest: action.default for add in adders for action in actions_of(add)}
+
+
+def recognise(path: Path, specs: Sequence[ModelSpec]) -> ModelSpec:
+    """Return the model of a checkpoint among several: the one with most of its config's keys, the first if it has none.
+
+    Raises DataError for a file that cannot be read.
+    """
+    stored = load_checkpoint(path).get("config", {}) if specs[1:] else {}
+    return max(specs, key=lambda spec: len(stored.keys() & spec.config_from_options(default_options()).keys()))

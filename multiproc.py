@@ -1,13 +1,19 @@
 """Start one process per GPU: `python -m multiproc train.py …` is `torchrun --nproc-per-node gpu train.py …`.
 
 Flags before the script go to torchrun (`python -m multiproc --nnodes 2 --node-rank 0 … train.py …`); `--nproc N` sets the number of
-processes, as a machine without a GPU requires. The exit code is that of the first process to fail, or 0 after SIGTERM, when every
-process finishes its step and the main one saves. With `--max-restarts N`, the loss of a process makes all of them start again from
-the last checkpoint; on several nodes this takes a name for the launch (--rdzv-id), or train.py --resume-from-last.
+processes, as a machine without a GPU requires. The exit code is that of the first process to fail, or 0 after SIGTERM, if every
+process has finished its step and the main one has saved. With `--max-restarts N`, the loss of a process makes all of them start
+again from the last checkpoint; on several nodes this takes a name for the launch (--rdzv-id), or train.py --resume-from-last.
 """
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
+import gc
 import logging
 import os
 import signal
@@ -19,12 +25,14 @@ from queue import SimpleQueue
 from threading import Thread
 
 import psutil
-from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.api import SignalException, SubprocessContext
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
+from common.errors import UsageError, exit_on_user_error
 from common.precision import gpu_count
+from common.run.distributed import LAUNCHER_ID
 from common.run.interrupt import StopRequest
 
 TIME_TO_SAVE = 90  # seconds for processes to finish their step and save after a stop signal
@@ -83,11 +91,27 @@ def end(processes: Sequence[psutil.Process], seconds: float = TIME_TO_END) -> No
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def check_processes(word: str, gpus: int) -> None:
+    """Raise UsageError for a number of processes that torchrun answers with a traceback."""
+    if not (word in ("auto", "cpu") or (word == "gpu" and gpus) or (word.isdecimal() and int(word))):
+        raise UsageError(f"--nproc {word}: expected a number of processes, at least 1, or gpu where there are GPUs")
+
+
+def all_ended_well() -> bool:
+    """Return True if every process has ended with exit code 0; torchrun tells no codes after a signal."""
+    launches = [found for found in gc.get_objects() if type(found) is SubprocessContext]
+    codes = {handler.proc.poll() for launch in launches for handler in launch.subprocess_handlers.values()}
+    return codes == {0}
+
+
 def main(argv: list[str]) -> int:
-    """Run the script in every process; returns the exit code."""
-    arguments = torchrun_arguments(argv, gpu_count())
+    """Run the script in every process; returns the exit code. Raises UsageError."""
+    gpus = gpu_count()
+    arguments = torchrun_arguments(argv, gpus)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TIME_TO_SAVE))
+    os.environ[LAUNCHER_ID] = str(os.getpid())
     parsed = parse_args(arguments)
+    check_processes(parsed.nproc_per_node, gpus)
     if not parsed.standalone:
         # A separate store for each restart: in a shared one, processes would find the addresses of nodes that have left. One
         # node has the launcher's: of a separate store the port is chosen, and may be taken, long before the store begins.
@@ -104,7 +128,9 @@ def main(argv: list[str]) -> int:
         print(f"error: process {rank} {describe_end(failure.exitcode)}", file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 1
     except SignalException as error:
-        return 0 if error.sigval == signal.SIGTERM else 128 + int(error.sigval)  # as train.py by itself
+        if error.sigval != signal.SIGTERM:
+            return 128 + int(error.sigval)  # as train.py by itself
+        return 0 if all_ended_well() else 1
     finally:
         # torchrun leaves processes after a third signal, and after one while it starts them.
         if left := [process for process in psutil.Process().children() if process not in others]:
@@ -113,7 +139,11 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    try:
+        with exit_on_user_error():
+            code = main(sys.argv[1:])
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     sys.stdout.flush()
     # After a signal, threads that torchrun leaves behind sometimes abort an interpreter that exits normally.
     os._exit(code)

@@ -48,7 +48,7 @@ from common.inference.voice_folder import default_vocoder, find_checkpoint
 from common.inference.words import Word, list_words
 from common.run.memory import available_memory
 from common.spec import ModelSpec, Piece, config_of
-from models import REGISTRY, default_options
+from models import REGISTRY, default_options, recognise
 
 __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
 
@@ -114,8 +114,7 @@ class Synthesizer:
         """Load a voice from files; without a vocoder, Griffin-Lim computes the audio.
 
         Args:
-            acoustic: a file of the first acoustic model in the registry, or a Checkpoint of any model.
-            vocoder: likewise; `config.vocoder` may name one of several vocoder models.
+            acoustic, vocoder: files, whose stored configs tell their models, or Checkpoints.
             device: where the models run; by default the current GPU, or the CPU if there is none.
 
         Raises:
@@ -410,15 +409,16 @@ def _missing(role: str, vocoder: str | None) -> DataError:
 
 
 def _as_checkpoint(role: str, source: str | PathLike[str] | Checkpoint, config: SynthesisConfig) -> Checkpoint:
-    return source if isinstance(source, Checkpoint) else Checkpoint(candidates(role, config.vocoder)[0], Path(source))
+    if isinstance(source, Checkpoint):
+        return source
+    return Checkpoint(recognise(Path(source), candidates(role, config.vocoder)), Path(source))
 
 
 def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) -> LoadedModel:
     """Load a model as its checkpoint's stored config describes it, along with the data options of its training.
 
-    Raises:
-        UsageError: options that contradict the stored settings, or unknown ones.
-        DataError: a file that cannot be read or does not contain this model.
+    Raises UsageError for options that contradict the stored settings, or unknown ones, and DataError for a file that cannot be
+    read or does not contain this model.
     """
     spec, path = checkpoint
     contents = load_checkpoint(path)

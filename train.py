@@ -92,7 +92,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
     seed = snapshot.choose_seed(config.seed, start.checkpoint, dist)
     options = replace(options, run=replace(config, seed=seed))
     precision.seed_everything(seed + dist.rank)
-    loaders = get_loaders(options, dist)
+    loaders = get_loaders(options, dist, stop)
     pace = pace_of(spec, options, loaders.training)
     state, start_note = make_state(spec, options, dist, pace, warm=start.path is None)
     state.threads = threads
@@ -194,6 +194,7 @@ def describe(state: TrainState, loaders: Loaders, start_note: str) -> list[str]:
         f"{setup.spec.name}: {total:,} parameters{frozen} on {dist.world_size} x {dist.device.type}; "
         f"{clips} clips for training, {held_out} for validation; {start_note}"
     ]
+    lines += dict.fromkeys(loader.note for loader in loaders if loader.note)
     if note := small_step_note(setup.pace.global_batch, dist.world_size, options.data):
         lines.append(f"a step takes {note}")
     factor = batch_factor(options.optimization, setup.pace)
@@ -267,7 +268,7 @@ def raise_fault(state: TrainState, log: Log, *, epoch_complete: bool) -> None:
     if epoch_complete:
         state.progress.totals = EpochTotals()
     if state.progress.iteration:
-        log.say(f"a clip cannot be read: {save(state, epoch_complete)}")
+        log.say(f"the next clips cannot be read: {save(state, epoch_complete)}")
     raise state.fault
 
 

@@ -8,23 +8,50 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
+import signal
+import sys
+from pathlib import Path
 
 SPIN_LIMIT = "GOMP_SPINCOUNT"  # read by GNU OpenMP when PyTorch is imported
 SPINS = "20000"  # a fifteenth of the default, and still longer than any wait on an idle machine
 
 
 def before_imports() -> None:
-    """Limit the spinning of waiting threads, unless the user has set a limit, and collect no garbage until `after_imports`."""
+    """Limit the spinning of waiting threads, unless the user has set a limit, and collect no garbage until `after_imports`.
+
+    Until then Ctrl-C ends the process with one line, as it does later.
+    """
     os.environ.setdefault(SPIN_LIMIT, SPINS)
     gc.disable()
+    prepare_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
 
 
 def after_imports() -> None:
     """Collect garbage again after `before_imports`, but for what there is by now, and none at the end of the process."""
+    prepare_streams()
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     atexit.register(gc.freeze)  # Python's end would go through all objects, which takes half a second with PyTorch
     if gc.isenabled():
         return
     gc.enable()
     if not gc.get_freeze_count():  # where commands run one after another in a process, their garbage is not to stay
         gc.freeze()
+
+
+def prepare_streams() -> None:
+    """Let stdout take any text and any write: what its encoding lacks is escaped, and where it is closed, text goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by `>&-`; the next file would get its number
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _leave(*_: object) -> None:
+    print("stopped", file=sys.stderr, flush=True)
+    os._exit(128 + signal.SIGINT)

@@ -1,12 +1,15 @@
 """Loaders: an error in a worker process arrives unchanged in the main process."""
 
 import contextlib
+import errno
 import itertools
 import multiprocessing
 import os
 import signal
 import threading
 import time
+from datetime import timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +19,9 @@ import torch
 import data_functions
 from common.errors import DataError
 from common.run.distributed import Dist
+from common.run.interrupt import StopRequest
 from common.spec import Key
+from common.training import loader
 from common.training.options import DataConfig
 from data_functions import get_dataset, get_loader
 
@@ -83,7 +88,7 @@ def _fail(items: list) -> None:
     ids=["a lost worker", "none lost", "a fault"],
 )
 def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path, monkeypatch, collate, error, message):
-    monkeypatch.setattr(data_functions, "LOST_AFTER", 5.0 if error is DataError else 0.2)
+    monkeypatch.setattr(loader, "LOST_AFTER", 5.0 if error is DataError else 0.2)
     with pytest.raises(error, match=message):
         next(iter(loader_with(collate, options, tmp_path)))
 
@@ -104,7 +109,7 @@ def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
 
 
 def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):
-    monkeypatch.setattr(data_functions, "LOST_AFTER", 2.0)
+    monkeypatch.setattr(loader, "LOST_AFTER", 2.0)
     batches = iter(loader_with(lambda items: _Failing(), options, tmp_path))
     other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.5,))
     other.start()
@@ -117,3 +122,57 @@ def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     loader = get_loader(dataset, DataConfig(num_workers=0), 0, CPU, training=False)
     assert torch.equal(next(iter(loader)).audio, dataset.collate([dataset[Key(0, 0)]]).audio)
+
+
+class _Unsendable:
+    """A batch that does not fit into /dev/shm."""
+
+    def __reduce__(self) -> tuple:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_batch_that_cannot_be_handed_over_is_an_error(options, tmp_path, capfd):
+    with pytest.raises(
+        DataError, match=r"cannot hand over its batch, for the reason above; .*--shm-size.*--num-workers"
+    ):
+        next(iter(loader_with(lambda items: _Unsendable(), options, tmp_path)))
+    assert "a loader process cannot hand over a batch: [Errno 28] No space left on device\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_wait_for_a_batch_ends(options, tmp_path, monkeypatch, stopped):
+    """With --timeout-minutes, or soon after a request to stop."""
+    monkeypatch.setattr(data_functions, "STOP_WAIT", 2.0)
+    dataset, stop = get_dataset("WaveGlow", options, tmp_path / "list.txt"), StopRequest()
+    dataset.collate = lambda items: time.sleep(60)
+    dist = CPU._replace(timeout=timedelta(seconds=600 if stopped else 4 / data_functions.TIMEOUT_SHARE))
+    stop.signal = signal.SIGTERM if stopped else None
+    batches = get_loader(dataset, DataConfig(num_workers=1), 0, dist, training=False, stop=stop)
+    with pytest.raises(DataError, match=f"^no batch for {2 if stopped else 4} seconds: the loader processes hang"):
+        next(iter(batches))
+
+
+def test_a_worker_leaves_the_signals_of_a_group_to_the_main_process(options, tmp_path):
+    loader_of_one = get_loader(
+        get_dataset("WaveGlow", options, tmp_path / "list.txt"), DataConfig(num_workers=1), 0, CPU, False
+    )
+    batches = iter(loader_of_one)
+    next(batches)
+    (worker,) = loader_of_one.workers
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(worker.pid, number)
+    next(batches)
+    assert worker.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("free", "processes", "workers"), [(10**9, 1, 3), (800_000, 1, 1), (800_000, 2, 0), (1_400_000, 1, 3), (100, 1, 0)]
+)
+def test_as_many_workers_as_fit_into_shared_memory(options, tmp_path, monkeypatch, free, processes, workers):
+    """A segment has 4000 samples and 16 frames of 80 mels, each of 4 bytes: 21,120; a batch of 8 has 168,960."""
+    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    assert loader.size_of(dataset[Key(0, 0)]) == 21_120
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free // 10, f_frsize=10))
+    monkeypatch.setattr(loader, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert loader.fitting_workers(dataset, 8, 3) == workers

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import soundfile
 import torch
 
+import train
 from common.data.pictures import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from common.run.interrupt import StopRequest
@@ -266,7 +269,7 @@ def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: st
 
 
 END = """
-from common.errors import exit_on_user_error
+import train
 class Cycle:
     def __del__(self):
         print("collected")
@@ -329,3 +332,45 @@ def test_ctrl_c_prints_the_message_of_its_exception(words: list[str], message: s
     with pytest.raises(SystemExit) as leaving, exit_on_user_error():
         raise KeyboardInterrupt(*words)
     assert (leaving.value.code, capsys.readouterr().err) == (130, message)
+
+
+def test_the_shared_flags_are_valid(tmp_path: Path) -> None:
+    """Every test above changes one of these flags."""
+    assert "--cpu" in SHARED
+    assert "error" not in succeed("train.py", *training(tmp_path))
+    assert "audio_0.wav" in succeed("inference.py", *speech(tmp_path))
+
+
+START = "import signal, sys\nfrom common.start import after_imports, before_imports\nbefore_imports()\n"
+
+
+def test_stdout_takes_what_its_encoding_lacks() -> None:
+    code = f"{START}print('Zoë’s')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONIOENCODING": "latin-1"}, capture_output=True
+    )
+    assert (done.stdout, done.returncode) == ("Zoë".encode("latin-1") + b"\\u2019s\n", 0)
+
+
+def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
+    code = f"{START}file = open(sys.argv[1], 'w')\nprint('lost')\nsys.stdout.flush()\nfile.write('kept')"
+    words = ["sh", "-c", '"$0" -c "$1" "$2" >&-', sys.executable, code, tmp_path / "file"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, (tmp_path / "file").read_text()) == (0, "", "kept")
+
+
+def test_ctrl_c_during_the_imports_is_one_line() -> None:
+    done = subprocess.run([sys.executable, "-c", f"{START}signal.raise_signal(2)"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
+    later = f"{START}after_imports()\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: print('caught')"
+    assert subprocess.run([sys.executable, "-c", later], capture_output=True, text=True).stdout == "caught\n"
+
+
+def test_a_bench_class_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    done = run("train.py", *training(tmp_path), "--bench-class", "trian")
+    assert done.code == 2 and "perf-train" in done.err
+
+
+def test_training_in_another_thread_ends_as_usual(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train.main, [str(word) for word in training(tmp_path)]).result() == 0

@@ -41,7 +41,7 @@ def test_a_clip_deleted_in_mid_run_ends_it_after_a_save(tmp_path: Path, part: st
     victim.rename(tmp_path / "away.ogg")
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (1, f"error: {victim}: no such audio file\n")
-    (saved,) = re.findall(rf"a clip cannot be read: saved ({tmp_path}/checkpoint_WaveGlow_\d+\.pt);", out)
+    (saved,) = re.findall(rf"the next clips cannot be read: saved ({tmp_path}/checkpoint_WaveGlow_\d+\.pt);", out)
     checkpoint = load_checkpoint(Path(saved))
     steps_done = [step for step, data in read_steps(tmp_path / "nvlog.json") if "train_iter_time" in data]
     assert checkpoint["iteration"] == len(steps_done)  # nothing is lost
@@ -63,7 +63,7 @@ def test_sharded_processes_save_together_when_none_can_read_a_clip(tmp_path: Pat
     outs, errs = zip(*(process.communicate(timeout=200) for process in processes), strict=True)
     assert [process.returncode for process in processes] == [1, 1]
     assert f"error: {victim}: no such audio file" in "".join(errs) and "Traceback" not in "".join(errs)
-    assert "a clip cannot be read: saved" in outs[0]
+    assert "the next clips cannot be read: saved" in outs[0]
     checkpoint = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
     trained = [step for step, data in read_steps(tmp_path / "nvlog.json") if "train_iter_time" in data]
     assert checkpoint["iteration"] == len(trained) > 2

@@ -21,6 +21,8 @@ from torch.distributed.run import parse_args
 
 import multiproc
 from common.checkpoint.files import load_checkpoint
+from common.errors import UsageError
+from common.run.distributed import session
 from common.run.interrupt import StopRequest
 from multiproc import torchrun_arguments
 from tests.recipe import LAUNCHER, call, children, flags, read_steps, skip_without_evaluators, start, start_ranks
@@ -177,3 +179,44 @@ def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     (rank,) = (psutil.Process(child) for child in children(launcher.pid))
     launcher.kill()
     assert psutil.wait_procs([rank], 5)[1] == []
+
+
+@pytest.mark.parametrize("number", ["0", "abc", "gpu", "-1"])
+def test_a_number_of_processes_that_cannot_be_is_refused(number: str, monkeypatch) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setattr(multiproc, "gpu_count", lambda: 0)
+    with pytest.raises(UsageError, match=f"--nproc {number}: expected a number of processes, at least 1"):
+        multiproc.main([f"--nproc={number}", "train.py"])
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_after_sigterm_the_launcher_reports_a_process_that_did_not_save(
+    tmp_path: Path, monkeypatch, own_signals, code: int
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: os._exit({code}))\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
+    )
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    assert multiproc.main(["--nproc", "1", str(script)]) == int(code > 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what prctl does")
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_process_whose_launcher_was_killed_while_it_imported_ends(alive: bool) -> None:
+    code = "from common.run import distributed\nwith distributed.session(cpu=True): print('trains')"
+    launch = {"TORCHELASTIC_RUN_ID": "1", "LAUNCHER_ID": str(os.getpid() if alive else 1)}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | launch, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == ((0, "trains\n") if alive else (1, ""))
+
+
+def test_a_rank_that_is_left_over_in_the_environment_is_refused(monkeypatch) -> None:
+    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "0")
+    with (
+        pytest.raises(UsageError, match=r"RANK=0 .*WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"),
+        session(cpu=True),
+    ):
+        pass

@@ -12,6 +12,7 @@ import synthesizer
 from common.audio.audio_processing import load_audio, to_pcm
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError, UsageError
+from models import REGISTRY, recognise
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 from tests.recipe import ROOT, speech_flags, succeed, train_tiny_model
 
@@ -168,3 +169,10 @@ def test_a_library_user_finds_the_process_unchanged() -> None:
     code = USER.format(tacotron2=str(train_tiny_model("Tacotron2")), waveglow=str(train_tiny_model("WaveGlow")))
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_file_says_of_which_model_it_is() -> None:
+    vocoders = [spec for spec in REGISTRY.values() if spec.role == "vocoder"]
+    for name, file in (("WaveGlow", "waveglow"), ("PulseNoise", "pitch")):
+        assert recognise(ROOT / "voice" / f"{file}.safetensors", vocoders).name == name
+        assert recognise(ROOT / "voice" / f"{file}.safetensors", vocoders[::-1]).name == name

@@ -94,6 +94,12 @@ class MelAudioDataset:
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.config = from_options(WaveGlowDataConfig, options)
         self.audio = from_options(AudioConfig, options)
+        shortest = 0 if self.config.load_mel_from_disk else self.audio.filter_length // 2 + 1
+        if self.config.segment_length < shortest:
+            raise UsageError(
+                f"--segment-length: {self.config.segment_length}, expected at least {shortest} for the mels of "
+                f"--filter-length {self.audio.filter_length}"
+            )
         self.utterances = utterances
         self.lengths = [self.config.segment_length] * len(utterances)
         self.stft = TacotronSTFT.from_config(self.audio)

@@ -174,7 +174,9 @@ def _missing_filelist_hint(path: str | os.PathLike[str]) -> str:
 
 
 def _missing_files_hint(path: str) -> str:
-    """Name the script that makes a missing file of LJSpeech or the embedded corpus; "" for other corpora."""
+    """Say what is wrong with a path, or name the script that makes a file of LJSpeech or the embedded corpus; "" for others."""
+    if "\\" in path:
+        return ", and have / where Windows has \\"
     if path.startswith("LJSpeech-1.1/mels/"):
         return "; `bash scripts/prepare_mels.sh` makes LJSpeech's mels"
     if path.startswith("corpus/mels/"):

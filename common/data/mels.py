@@ -37,6 +37,7 @@ SAME_MEL = 0.05  # nats: two implementations of one transform differ by less on 
 SETTINGS = "audio_settings.json"  # in a folder of mels: the audio settings they were made with
 SMALL_MEL = 2**14  # bytes; smaller files are read, since little of them is the mel itself
 NO_EFFECT = {"max_wav_value"}  # on a mel
+SOUND = (b"RIFF", b"fLaC", b"OggS")  # first bytes of sound files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,10 @@ def load_mel(path: Path, n_mel_channels: int) -> Tensor:
     except FileNotFoundError:
         raise DataError(f"{path}: no such mel; `bash scripts/prepare_mels.sh` makes them") from None
     except DamagedFileError as error:
+        _refuse_recording(path)
         raise DataError(f"{path}: {error}; delete it and prepare mels again") from None
     except Exception as error:  # torch.load raises whatever the damage leads to
+        _refuse_recording(path)
         raise DataError(
             f"{path}: not a mel, or damaged ({type(error).__name__}); delete it and prepare mels again"
         ) from None
@@ -76,6 +79,16 @@ def load_mel(path: Path, n_mel_channels: int) -> Tensor:
     if not torch.isfinite(mel).all():
         raise DataError(f"{path}: values that are NaN or infinite; delete it and prepare mels again")
     return mel.float()
+
+
+def _refuse_recording(path: Path) -> None:
+    """Raise DataError for a file that begins as sound files do."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start in SOUND or path.suffix.lower() in (".wav", ".flac", ".ogg", ".mp3"):
+        raise DataError(
+            f"{path}: a recording, expected a mel: --load-mel-from-disk reads filelists of mels; leave it out for recordings"
+        )
 
 
 def save_mel(path: Path, mel: Tensor) -> None:
@@ -145,6 +158,8 @@ def audio_seconds(path: Path, audio: AudioConfig, shortest: int, samples: int | 
         shortest: the smallest allowed number of samples.
         samples: their number, where it is known; otherwise the file's header states it.
     """
+    if path.suffix == ".pt":
+        raise DataError(f"{path}: a stored mel, expected a recording: add --load-mel-from-disk, or list recordings")
     if samples is None:
         samples = count_samples(path, audio.sampling_rate)
     if samples < shortest:

@@ -1,4 +1,4 @@
-"""A process that ends with its parent: on Linux the system sends it SIGTERM, even after SIGKILL of the parent."""
+"""A process that ends with its parent: on Linux the system sends it a signal, even after SIGKILL of the parent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from contextlib import suppress
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
-def end_with(parent: int) -> None:
-    """Have Linux send SIGTERM to this process when its parent ends; other systems do nothing. Call it before exec."""
+def end_with(parent: int, number: int = signal.SIGTERM) -> None:
+    """Have Linux send a signal to this process when its parent ends; other systems do nothing. Call it before exec.
+
+    `parent` is an id that the parent has passed on: os.getppid() of a process whose parent has ended is another's.
+    """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)

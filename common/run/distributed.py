@@ -21,11 +21,13 @@ from torch.nn.parallel import DistributedDataParallel
 from common.errors import DataError, UsageError
 from common.precision import distributed_backend, pick_device
 from common.run.child import end_with
+from common.run.interrupt import LAUNCHED
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 # NCCL's default of 10 minutes may end a run whose main process evaluates or saves; torchrun notices a lost process by itself.
 TIMEOUT = timedelta(minutes=30)
+LAUNCHER_ID = "LAUNCHER_ID"  # variable for multiproc's process id
 # Phrases in Gloo's messages, which come as plain RuntimeErrors.
 PEER_IS_GONE = ("closed by peer", "Connection reset by peer")
 TIMED_OUT = ("Timed out waiting", "Application timeout caused pair closure")
@@ -54,18 +56,20 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     """Join the process group of torchrun or multiproc.py, if any, and destroy it at the end (on GPUs, only without an error).
 
     With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
-    the end. Raises DataError that names the processes that ended or do not answer, in place of Gloo's traceback. A process that
-    torchrun has started gets SIGTERM when torchrun ends, even by SIGKILL.
+    the end. Raises UsageError for a RANK without the other variables, and DataError that names the processes that ended or do not
+    answer, in place of Gloo's traceback. A process that torchrun has started gets SIGTERM when torchrun ends, even by SIGKILL.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        end_with(os.getppid())
+    if LAUNCHED in os.environ:
+        end_with(int(os.environ.get(LAUNCHER_ID) or os.getppid()))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
     is_launched = "RANK" in os.environ
     if not is_launched and not always:
-        yield Dist(0, 0, 1, device)
+        yield Dist(0, 0, 1, device, timeout=timeout)
         return
-    store, rank, world_size = _rendezvous() if is_launched else (torch_dist.HashStore(), 0, 1)
+    if is_launched:
+        _check_variables()
+    store, rank, world_size = _rendezvous(timeout) if is_launched else (torch_dist.HashStore(), 0, 1)
     backend = distributed_backend(device)
     torch_dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     dist = Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device, store, timeout)
@@ -135,20 +139,29 @@ def _fill_roll(dist: Dist, timed_out: bool, wait: float, present: dict[int, byte
             time.sleep(LOOK)
 
 
-def _rendezvous() -> tuple[torch_dist.Store, int, int]:
+def _check_variables() -> None:
+    """Raise UsageError if RANK is set by itself, such as one left over in a shell."""
+    if missing := [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
+        raise UsageError(
+            f"RANK={os.environ['RANK']} in the environment makes this one of several processes, but {', '.join(missing)} "
+            "is not set: unset RANK, or start with python -m multiproc"
+        )
+
+
+def _rendezvous(timeout: timedelta) -> tuple[torch_dist.Store, int, int]:
     """Return the store through which the processes of this launch connect, the rank, and the world size.
 
     torchrun uses one store for all its restarts. A prefix per restart separates the addresses of the current processes from those
     of dead ones.
     """
-    store, rank, world_size = next(torch_dist.rendezvous("env://"))
+    store, rank, world_size = next(torch_dist.rendezvous("env://", timeout=timeout))
     name = f"restart_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
     return torch_dist.PrefixStore(name, store), rank, world_size
 
 
 def launch_id() -> str | None:
     """Return torchrun's name for the launch, the same after restarts; None without one."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's value for a launch without a name
+    name = os.environ.get(LAUNCHED, "none")  # torchrun's value for a launch without a name
     return None if name == "none" else name
 
 

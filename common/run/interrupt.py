@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from types import FrameType, TracebackType
 
+LAUNCHED = "TORCHELASTIC_RUN_ID"  # in the environment of torchrun's processes
 NOHUP = (signal.SIGHUP, signal.SIG_IGN)
 
 
 class StopRequest:
-    """Context manager: the first signal sets `is_requested`; a later one ends the process at once.
+    """Context manager: the first signal sets `is_requested`; a later Ctrl-C ends the process at once.
 
-    SIGHUP, which a closing terminal sends, stays ignored under nohup.
+    Another SIGTERM or SIGHUP does not: schedulers and launchers repeat and forward theirs, and end a process with SIGKILL. Nor
+    does a launcher's Ctrl-C: it limits the time to save by itself. SIGHUP, which a closing terminal sends, stays ignored under
+    nohup. Outside the main thread, which alone gets signals, there are no requests.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ECHO = 2.0  # seconds in which torchrun may forward a Ctrl-C that the terminal has already sent to each process
+    ECHO = 2.0  # seconds in which a parent may forward a Ctrl-C that the terminal has already sent to each process
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -38,7 +43,8 @@ class StopRequest:
         return 0 if self.signal in (None, signal.SIGTERM) else 128 + self.signal
 
     def __enter__(self) -> StopRequest:
-        numbers = [number for number in self.SIGNALS if (number, signal.getsignal(number)) != NOHUP]
+        heard = self.SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        numbers = [number for number in heard if (number, signal.getsignal(number)) != NOHUP]
         self._before = {number: signal.signal(number, self._request) for number in numbers}
         return self
 
@@ -48,11 +54,12 @@ class StopRequest:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if next(self._calls):
-            if time.monotonic() - self._since > self.ECHO:
+            is_users = number == signal.SIGINT and LAUNCHED not in os.environ
+            if is_users and time.monotonic() - self._since > self.ECHO:
                 raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
-        again = "; once more to stop without saving" if number == signal.SIGINT else ""
+        again = "; once more to stop without saving" if number == signal.SIGINT and LAUNCHED not in os.environ else ""
         with suppress(OSError, RuntimeError):  # of a closed terminal; of one that is written to at this moment
             print(f"stopping after this step{again}", file=sys.stderr, flush=True)
 

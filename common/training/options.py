@@ -50,7 +50,7 @@ class RunConfig:
     seed: int | None = option(
         None, "random seed of weights, dropout and data order (default: drawn and logged)", type=seed
     )
-    bench_class: str = option("", "perf-train: measure the steady rate and write no checkpoints")
+    bench_class: str = option("", "measure the steady rate and write no checkpoints", choices=["", "perf-train"])
     dry_run: bool = option(False, "print the plan of the run and the memory it needs, then exit")
     measure: Path | None = option(
         None, "with --dry-run: JSON file for all figures, including the time of ten steps", metavar="PATH"

@@ -149,3 +149,10 @@ def test_a_worker_finalises_nothing_that_it_inherited(tmp_path: Path) -> None:
         gc.enable()
     gc.collect()
     assert os.getpid() not in workers and path.read_text().split() == [str(os.getpid())]
+
+
+@pytest.mark.parametrize("path", ["wavs\\a.wav", "wavs/a.wav"])
+def test_a_path_of_windows_is_named_as_such(tmp_path: Path, path: str) -> None:
+    with pytest.raises(DataError) as error:
+        check_files([Utterance(path, "one")], "list.txt", tmp_path)
+    assert str(error.value).endswith(", and have / where Windows has \\") == ("\\" in path)

@@ -160,6 +160,7 @@ def test_a_mel_comes_back_as_it_was_saved_and_half_mels_are_widened(tmp_path: Pa
         (torch.full((10, 2), torch.nan), "NaN or infinite; delete it"),
         (torch.tensor([[0.0, -torch.inf]] * 10), "NaN or infinite; delete it"),
         (b"not a pickle", "not a mel, or damaged"),
+        (b"RIFF....WAVE", "a recording, expected a mel: --load-mel-from-disk reads filelists of mels"),
         (None, "no such mel; `bash scripts/prepare_mels.sh` makes them"),
     ],
 )
@@ -172,3 +173,9 @@ def test_files_that_are_no_mels(tmp_path: Path, content: object, message: str) -
     with pytest.raises(DataError, match=message) as error:
         load_mel(path, 10)
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_mel_among_recordings_names_the_flag(tmp_path: Path) -> None:
+    save_mel(tmp_path / "a.pt", torch.zeros(10, 3))
+    with pytest.raises(DataError, match="a stored mel, expected a recording: add --load-mel-from-disk"):
+        mels.audio_seconds(tmp_path / "a.pt", AudioConfig(), 1)

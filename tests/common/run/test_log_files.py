@@ -1,16 +1,18 @@
 """Several runs in one --output, each with its own log; signals as requests to stop, and the limit of a run's time."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from common.errors import DataError
-from common.run.interrupt import StopRequest, TimeLimit
+from common.run.interrupt import LAUNCHED, StopRequest, TimeLimit
 from common.run.nvlog import NvLog, read_log
 from common.run.run_folder import prepare_log
 
@@ -195,14 +197,25 @@ def test_the_same_signal_from_terminal_and_launcher_counts_once_and_none_request
         assert stop.exit_code == 0
 
 
-def test_a_later_signal_ends_the_process(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("launched", "number"), [(False, signal.SIGINT), (True, signal.SIGINT), (False, signal.SIGTERM)]
+)
+def test_a_later_ctrl_c_of_the_user_ends_the_process(monkeypatch, launched: bool, number: signal.Signals) -> None:
+    """Not that of a launcher, nor a scheduler's second SIGTERM."""
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with StopRequest() as stop, pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr("os.environ", {LAUNCHED: "1"} if launched else {})
+    ends = not launched and number == signal.SIGINT
+    with StopRequest() as stop, pytest.raises(KeyboardInterrupt) if ends else contextlib.nullcontext():
         signal.raise_signal(signal.SIGTERM)
         now[0] += StopRequest.ECHO + 0.1
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
     assert stop.signal == signal.SIGTERM
+
+
+def test_outside_the_main_thread_there_are_no_requests() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(lambda: StopRequest().__enter__().is_requested).result()
 
 
 def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, capsys) -> None:

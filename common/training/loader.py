@@ -1,0 +1,175 @@
+"""Batches from loader processes: every wait ends, and a lost process or batch is one DataError in the main process."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import multiprocessing
+import multiprocessing.queues
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from common.errors import DataError
+from common.run.child import end_with
+from common.spec import Key, SpeechDataset
+
+LOST_AFTER = 5.0  # seconds from the end of a worker's connections to its own, at most
+LOOK = 1.0  # seconds of waiting between two looks at the workers and at the limit
+NOT_HANDED_OVER = 75  # exit code of a worker that has a batch and cannot send it
+PREFETCHED, HELD = (
+    2,
+    2,
+)  # batches in flight for each worker, PyTorch's default, and those that a step and the next one hold
+SHARED_MEMORY = Path("/dev/shm")
+ADVICE = "give a container more with --shm-size or --ipc=host, or lower --num-workers"
+
+
+class ErrorsAsItems:
+    """Dataset that returns a DataError as an item, since a worker process would turn it into a traceback."""
+
+    def __init__(self, dataset: SpeechDataset) -> None:
+        self.dataset = dataset
+        self.keeps_clips = getattr(dataset, "keeps_clips", False)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: Key) -> Any:
+        try:
+            return self.dataset[key]
+        except DataError as error:
+            return error
+
+    def collate(self, items: list[Any]) -> Any:
+        """Return a batch, or the first DataError among the items."""
+        return next((item for item in items if isinstance(item, DataError)), None) or self.dataset.collate(items)
+
+
+class Loader(DataLoader):
+    """DataLoader that raises the DataError of a clip, and of a worker or a batch that is lost, in the main process."""
+
+    workers: tuple[Any, ...] = ()  # this loader's processes, which may stay from one epoch to the next
+    limit: Callable[[], float]  # seconds to wait for a batch; asked again at each look
+    waited = 0.0  # seconds since the last batch
+    note = ""  # a sentence about fewer workers than wished
+
+    def __iter__(self) -> Any:
+        others = multiprocessing.active_children()  # those of other loaders, which may end at any time
+        try:
+            batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
+            if self.num_workers:
+                started = tuple(process for process in multiprocessing.active_children() if process not in others)
+                self.workers = started or self.workers
+                # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
+                batches._try_get_data = partial(self._receive, type(batches)._try_get_data, batches)
+                atexit.unregister(_end_workers)
+                # The newest function runs first, before those that would wait for workers.
+                atexit.register(_end_workers)
+            if self.num_workers and threading.current_thread() is threading.main_thread():
+                # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
+                # Without it, the error comes from the next batch, some seconds later.
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for batch in batches:
+                if isinstance(batch, DataError):
+                    raise batch
+                yield batch
+        except (RuntimeError, OSError, EOFError) as error:
+            if not self.num_workers or str(error).startswith("Caught "):  # the dataset's own error, with its traceback
+                raise
+            if reason := self._loss(error):
+                raise DataError(reason) from None
+            raise
+
+    def _receive(self, receive: Callable[..., tuple[bool, Any]], batches: Any, *_: float) -> tuple[bool, Any]:
+        """Look for a batch for a moment. Raises DataError at the limit: a worker may hang, or a batch be lost."""
+        found, data = receive(batches, LOOK)
+        self.waited = 0.0 if found else self.waited + LOOK
+        if not found and self.waited >= self.limit():
+            raise DataError(
+                f"no batch for {self.waited:.0f} seconds: the loader processes hang, perhaps waiting for a disk; {ADVICE}"
+            )
+        return found, data
+
+    def _loss(self, error: Exception) -> str:
+        """Return a sentence about the worker whose end caused an error of the loader; "" if none has ended."""
+        if isinstance(error, OSError) and not self.workers:
+            return f"no loader process can start ({error.strerror}); {ADVICE}"
+        if not (str(error).startswith("DataLoader worker") or _has_ended(self.workers)):
+            return ""
+        if {NOT_HANDED_OVER, -signal.SIGBUS} & {worker.exitcode for worker in self.workers}:
+            return f"a loader process cannot hand over its batch, for the reason above; {ADVICE}"
+        reason = str(error) if str(error).startswith("DataLoader") else f"DataLoader worker has ended ({error!r})"
+        return f"{reason}: killed, or out of memory; lower --num-workers {self.num_workers}"
+
+
+def _has_ended(workers: tuple[Any, ...]) -> bool:
+    """Wait up to LOST_AFTER seconds for one of the workers to end, after an error of a connection.
+
+    The connections of a killed process close a moment before the system counts it as ended.
+    """
+    deadline = time.monotonic() + LOST_AFTER
+    while time.monotonic() < deadline:
+        if not all(worker.is_alive() for worker in workers):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _end_workers() -> None:
+    """Kill the loader processes of this process, which ignore the signals of terminals and schedulers."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
+
+
+def start_worker(_: int) -> None:
+    """Prepare a loader process: it leaves signals to the main process, ends with it, and ends if a batch cannot be sent.
+
+    Terminals, schedulers and launchers signal every process of a run; the main one saves and ends its workers. Python's queue
+    would print a traceback, drop a batch that does not fit into /dev/shm, and let the main process wait for it.
+    """
+    gc.freeze()  # as in common.data.parallel: a worker finalises nothing that it inherited
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if parent := multiprocessing.parent_process():
+        end_with(parent.pid or 0, signal.SIGKILL)
+    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_give_up)  # type: ignore[attr-defined]
+
+
+def _give_up(error: Exception, _: Any) -> None:
+    print(f"a loader process cannot hand over a batch: {error}", file=sys.stderr, flush=True)
+    os._exit(NOT_HANDED_OVER)
+
+
+def fitting_workers(dataset: SpeechDataset, batch_size: int, workers: int) -> int:
+    """Return how many of so many workers can hold their batches in /dev/shm, shared by the processes of this machine.
+
+    The longest clip stands for all of a batch. Without /dev/shm, or if the clip cannot be read, all of them.
+    """
+    if not (workers and SHARED_MEMORY.is_dir()):
+        return workers
+    lengths = list(dataset.lengths)
+    try:
+        clip = dataset[Key(0, lengths.index(max(lengths)))]
+    except DataError:  # training will name it
+        return workers
+    state = os.statvfs(SHARED_MEMORY)
+    free = state.f_bavail * state.f_frsize / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    batches = int(free // max(1, batch_size * size_of(clip)))
+    return max(0, min(workers, (batches - HELD) // PREFETCHED))
+
+
+def size_of(item: Any) -> int:
+    """Return the bytes of the tensors in an item, a tensor or a tuple."""
+    if isinstance(item, Tensor):
+        return item.nbytes
+    return sum(map(size_of, item)) if isinstance(item, tuple) else 0
