@@ -269,7 +269,7 @@ def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: st
 
 
 END = """
-import train
+from common.errors import exit_on_user_error
 class Cycle:
     def __del__(self):
         print("collected")
@@ -334,13 +334,6 @@ def test_ctrl_c_prints_the_message_of_its_exception(words: list[str], message: s
     assert (leaving.value.code, capsys.readouterr().err) == (130, message)
 
 
-def test_the_shared_flags_are_valid(tmp_path: Path) -> None:
-    """Every test above changes one of these flags."""
-    assert "--cpu" in SHARED
-    assert "error" not in succeed("train.py", *training(tmp_path))
-    assert "audio_0.wav" in succeed("inference.py", *speech(tmp_path))
-
-
 START = "import signal, sys\nfrom common.start import after_imports, before_imports\nbefore_imports()\n"
 
 
@@ -366,11 +359,13 @@ def test_ctrl_c_during_the_imports_is_one_line() -> None:
     assert subprocess.run([sys.executable, "-c", later], capture_output=True, text=True).stdout == "caught\n"
 
 
+@pytest.mark.slow
 def test_a_bench_class_that_there_is_not_is_refused(tmp_path: Path) -> None:
     done = run("train.py", *training(tmp_path), "--bench-class", "trian")
     assert done.code == 2 and "perf-train" in done.err
 
 
+@pytest.mark.slow
 def test_training_in_another_thread_ends_as_usual(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(train.main, [str(word) for word in training(tmp_path)]).result() == 0
