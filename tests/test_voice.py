@@ -128,12 +128,6 @@ def test_the_embedded_voice_has_its_own_default_denoising_strength(clone: Path) 
     assert strength()[0] == usual
 
 
-def test_checkpoints_in_output_have_priority(clone: Path) -> None:
-    train(clone, *MODELS)
-    assert chosen() == "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
-    assert chosen(waveglow=Path("own.pt")) == "output/checkpoint_Tacotron2_last.pt and own.pt"
-
-
 def test_an_acoustic_model_alone_in_output_goes_through_griffin_lim(clone: Path) -> None:
     train(clone, "Tacotron2")
     alone = "output/checkpoint_Tacotron2_last.pt"

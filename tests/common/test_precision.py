@@ -12,7 +12,7 @@ from torch.torch_version import TorchVersion
 
 from common import precision
 from common.errors import UsageError
-from tests.recipe import ROOT, flags, run
+from tests.recipe import ROOT
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
@@ -172,19 +172,6 @@ def test_an_older_pytorch_is_refused_by_name(version: str, taken: bool, monkeypa
     refusal = rf"PyTorch {re.escape(version)} is installed, expected 2\.7 or later"
     with contextlib.nullcontext() if taken else pytest.raises(UsageError, match=refusal):
         assert precision.pick_device(cpu=True) == CPU
-
-
-def test_the_commands_refuse_an_older_pytorch(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(torch, "__version__", TorchVersion("2.5.1"))
-    commands = {
-        "train.py": flags("WaveGlow", tmp_path),
-        "inference.py": ["-i", "phrases/phrase.txt"],
-        "evaluate.py": [],
-    }
-    for script, words in commands.items():
-        result = run(script, *words)
-        assert (result.code, result.out) == (2, "")
-        assert result.err.startswith("error: PyTorch 2.5.1 is installed, expected 2.7 or later")
 
 
 @pytest.mark.parametrize(
