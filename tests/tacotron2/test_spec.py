@@ -162,6 +162,7 @@ def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
     model, shown = free_run(40, [40, 40, 40], DecodingGuard(max_frames_per_symbol=0.8))
     assert model.limit == 80
     assert shown.scalars["free_running_length_ratio"] == pytest.approx((4 + 5 + 54) / 120)
+    assert shown.scalars["free_running_attention_focus"] == pytest.approx(1.0)
     assert shown.scalars["free_running_stopped"] == pytest.approx(2 / 3)
 
 
