@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.reading import tables
+from common.reading.initials import initials
 from common.reading.numbers import ROMAN, cardinal, ordinal, roman
 from common.reading.patterns import Rule, any_of
 
@@ -25,7 +26,7 @@ _IN_ORDER = rf"(?i:{any_of(tables.IN_ORDER)})\b"
 
 def _numbered_part(word: str, numeral: str, last: str | None = None) -> str:
     until = f" to {cardinal(str(roman(last)))}" if last else ""
-    return f"{tables.BEFORE_NUMBER.get(word.rstrip('.'), word)} {cardinal(str(roman(numeral)))}{until}"
+    return f"{initials(tables.BEFORE_NUMBER.get(word.rstrip('.'), word))} {cardinal(str(roman(numeral)))}{until}"
 
 
 def _ordinal_range(first: str, last: str | None) -> str:
@@ -34,7 +35,7 @@ def _ordinal_range(first: str, last: str | None) -> str:
 
 
 def _ruler(name: str, numeral: str) -> str:
-    return f"{name} the {ordinal(str(roman(numeral)))}"
+    return f"{name.replace('.', '')} the {ordinal(str(roman(numeral)))}"
 
 
 # A single I is a word, unless its neighbours show that it is a number.

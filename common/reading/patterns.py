@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from common.reading import tables
+
 Rule = tuple[str, str, Callable[..., str]]
 
 # Patterns of numbers: whole ones, and those with a point.
@@ -59,3 +61,8 @@ AFTER_ARTICLE = f"(?:({AN_ARTICLE})|)"
 def any_of(words: Iterable[str]) -> str:
     """Pattern that matches any of these words, the longest first."""
     return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+
+
+# A capital after a name with a point does not prove that a sentence starts; only these words do.
+OPENER = rf"[\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?:{any_of(tables.OPENERS)})\b(?!\.))"
+POINT_OF_NAME = rf"(?:\.(?!{OPENER}))?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from common.reading.initials import initials
 from common.reading.numbers import cardinal, decimal, digits, groups_of_digits, number_or_year, two_digits
 from common.reading.patterns import AFTER_ARTICLE, BEFORE_NOUN, DASH, NUMBER, Rule, any_of, behind
 from common.reading.tables import CODES, MANY, SIGNED, UNITS, WORDS_AND_UNITS
@@ -60,6 +61,7 @@ def _code(words: str, letters: str, number: str) -> str:
     """Code digit by digit; 404 too, but 200 is two hundred, and order 5000 five thousand."""
     is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
     words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
+    words = re.sub(r"\b[A-Z]{2,4}\b", lambda short: initials(short[0]), words)
     return " ".join(filter(None, (words, letters, cardinal(number) if is_round else digits(number))))
 
 
@@ -206,7 +208,7 @@ _SIGN = rf"((?:\b(?:{'|'.join(_COUNTRIES)}))?\$|\bR\$|[{_SIGNS.replace('|', '')}
 _SCALE = r"(?:[\s-]?(hundred|thousand|million|billion|trillion|lakh|crore)\b|([KMB]|mn?|k|bn?|tn)\b)"
 _ANY_SIGN = rf"[$£€¥{_SIGNS.replace('|', '')}]"
 
-# Numbers as other countries write them. They become American ones, which the next pass reads with the sign behind them.
+# Numbers as other countries write them. They become American ones before any rule of QUANTITIES applies.
 _NARROW = "[\u00a0\u2009\u202f]"
 _WITH_COMMA = r"[0-9]{1,3}(?:[.\s][0-9]{3}){1,4},[0-9]{1,2}|[0-9]{1,6},[0-9]{1,2}"
 _WITH_POINTS = r"[0-9]{1,3}(?:\.[0-9]{3}){2,4}"
@@ -224,7 +226,7 @@ def _american(number: str, sign: str | None = "") -> str:
     return f"{int(whole):,}" + (f".{rest}" if rest else "") + (sign or "")
 
 
-_FOREIGN: list[Rule] = [
+NOTATION: list[Rule] = [
     # €5,50, € 1.234,50, €1.500, 1.000.000 €, 27,50 €
     ("-n", rf"{_SIGN}\s?({_WITH_COMMA}|{_WITH_POINTS}){_NO_DIGIT}", lambda sign, amount: sign + _american(amount)),
     ("-", rf"€\s?([0-9]{{1,3}}\.[0-9]{{3}}){_NO_DIGIT}", lambda amount: f"€{_american(amount)}"),
@@ -312,4 +314,4 @@ _MONEY: list[Rule] = [
     ("n", rf"\b({any_of(CODES)})\s?({NUMBER}){_SCALE}?(?![\w%])", _in_currency),
 ]
 
-QUANTITIES = [*_FOREIGN, *_CODES, *_GROUPS, *_MONEY]
+QUANTITIES = [*_CODES, *_GROUPS, *_MONEY]

@@ -6,8 +6,8 @@
 The cleaners in cleaners.py stay as published, because checkpoints were trained with them: they read "3.14" as "three point
 fourteen" and drop "£". The reader therefore runs before them, and its output passes through them unchanged.
 
-A pass goes from left to right. At each place the first matching rule of the list applies, and no rule reads another's output.
-Passes repeat until the text no longer changes, since a replaced number may turn its neighbours into words.
+There is one pass, from left to right. At each place the first matching rule of the list applies, and no rule reads another's
+output: all look at the text as written. Before it, signs and numbers in the notation of other countries become those of the rules.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
 from common.reading.dates import DATES
+from common.reading.initials import INITIALISMS, is_spelled
 from common.reading.numerals import NUMERALS
 from common.reading.patterns import Rule, any_of
-from common.reading.quantities import QUANTITIES
+from common.reading.quantities import NOTATION, QUANTITIES
 from common.reading.tables import IPA_CONSONANTS, IPA_VOWELS
 from common.reading.units import NUMBERS
-from common.reading.words import ADDRESSES, INITIALISMS, SIGNS, WORDS, is_spelled
+from common.reading.words import ADDRESSES, SIGNS, WORDS
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
+_FOREIGN_NUMBER = re.compile(r"[0-9][,.\s][0-9]")
 _BRACED = r"\{[^{}]*\}"  # ARPAbet stays as it is
-_MAX_PASSES = 10  # two are common, four are rare
 _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the rules replace
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
 
@@ -101,17 +102,14 @@ def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
     """
     origins = {place: place for place in places}
     text, origins = _join_segments(list(_normalise_signs(text)), origins)
-    for _ in range(_MAX_PASSES):
-        before = text
-        text, origins = _join_segments(list(_read_pass(text)), origins)
-        if text == before:
-            break
-    return text, origins
-
-
-def _read_pass(text: str) -> Iterator[_Segment]:
+    if _FOREIGN_NUMBER.search(text):
+        text, origins = _join_segments(list(_replace(text, _reader("notation"))), origins)
     is_all_caps = _is_all_caps(text)
-    reader = _reader(is_all_caps)
+    return _join_segments(list(_replace(text, _reader("capitals" if is_all_caps else "text"), is_all_caps)), origins)
+
+
+def _replace(text: str, reader: _Reader, is_all_caps: bool = False) -> Iterator[_Segment]:
+    """Yield the stretches of a text, with words where a rule applies."""
     end = 0
     for match in reader.pattern.finditer(text):
         words = reader.replacement(match)
@@ -150,16 +148,17 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
 
 
 @cache
-def _reader(is_all_caps: bool) -> _Reader:
+def _reader(kind: str) -> _Reader:
     """Compile the rules at their first use, which takes a moment; training does not need them."""
+    lists = {"notation": NOTATION, "capitals": [*_RULES, *SIGNS], "text": [*_RULES, *INITIALISMS, *SIGNS]}
     rules: dict[str, tuple[str, Callable[..., str]]] = {}
     kinds: dict[str, list[str]] = {beginning: [] for beginning in _BEGINNINGS}
-    for beginnings, pattern, to_words in [*_RULES, *([] if is_all_caps else INITIALISMS), *SIGNS]:
+    for beginnings, pattern, to_words in lists[kind]:
         for beginning in beginnings:
             name = f"rule{len(rules)}"
             rules[name] = pattern, to_words
             kinds[beginning].append(f"(?:{_without_groups(pattern)})(?P<{name}>)")
-    guarded = (f"{guard}(?:{'|'.join(kinds[beginning])})" for beginning, guard in _BEGINNINGS.items())
+    guarded = (f"{guard}(?:{'|'.join(kinds[name])})" for name, guard in _BEGINNINGS.items() if kinds[name])
     return _Reader(re.compile("|".join(guarded)), rules)
 
 
