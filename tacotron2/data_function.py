@@ -113,7 +113,7 @@ class Tacotron2DataConfig:
         if isinstance(text, WrittenText):
             return Form([Block(text)])
         as_published = self.text_reading == TEXT_READINGS[1]
-        form = Form([Block(text)]) if as_published else read_form(text, self.alphabet)
+        form = Form([Block(text)]) if as_published else read_form(text, self.alphabet, self.reads_english)
         blocks, lead = [], form.lead
         for block in form.blocks:
             written = WrittenText(self.lexicon(block.text) if self.lexicon else block.text)

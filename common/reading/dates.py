@@ -7,6 +7,7 @@ import calendar
 from common.reading.numbers import (
     MONTHS,
     cardinal,
+    decimal,
     number_or_year,
     ordinal,
     two_digits,
@@ -151,6 +152,15 @@ _DATES: list[Rule] = [
         rf"({_MONTH_DIGITS})/({_DAY})(\sto\s|\sand\s|\sthrough\s|\suntil\s|{DASH})({_MONTH_DIGITS})/({_DAY}){_NO_PART}",
         _span,
     ),
+    # 11/28–12/02: one of them shows that both are dates
+    (
+        "0",
+        rf"(?=[0-9/]{{3,5}}{DASH}[0-9/]{{3,5}}(?![0-9/]))(?=\S*\s?\S?\s?\S*/(?:1[3-9]|2[0-9]|3[01]|0))"
+        rf"({_MONTH_DIGITS})/({_DAY})({DASH})({_MONTH_DIGITS})/({_DAY}){_NO_PART}",
+        _span,
+    ),
+    # 04/2027
+    ("0", r"(?<![0-9/])(0[1-9]|1[0-2])/((?:19|20)[0-9]{2})(?![0-9/-])", lambda m, y: f"{month(m)} {year(y)}"),
     # due 12/31, by 6/15, the 6/15 meeting; elsewhere it is a fraction
     (
         "0",
@@ -173,7 +183,7 @@ _DATES: list[Rule] = [
     (
         "n",
         rf"\b({MONTH}|{_SMALL_MONTH})\.?\s({_DAY}){SUFFIX}?{NO_MORE}(?!\s(?:people|persons|men|women|of\s(?:us|you|them))\b)"
-        rf"(?:{DASH}({_DAY}){SUFFIX}?{NO_MORE})?(?:,?\s({_YEAR}))?",
+        rf"(?:{DASH}({_DAY}){SUFFIX}?{NO_MORE})?(?:,?\s({_YEAR})(?!-[0-9]))?",
         lambda m, d, last, y: _date(m, d, y, last),
     ),
     # 3 March 1998, 5 jan.
@@ -224,9 +234,34 @@ def _hour_and_minute(hour: int, minute: str, has_half: bool) -> str:
     return name if has_half else f"{name} o'clock"
 
 
+_LASTING = behind("in|time of|clocked|finished|ran|lasted|lasts|for")
+
+
+def _duration(*parts: tuple[str, str]) -> str:
+    """Name of a duration, without the parts that are zero."""
+    amounts = [(number.lstrip("0") if number.strip("0.") else "", unit) for number, unit in parts]
+    return " ".join(f"{decimal(number)} {unit}{'' if number == '1' else 's'}" for number, unit in amounts if number)
+
+
 _TIMES: list[Rule] = [
     # 14:30Z
     ("0", r"([01][0-9]|2[0-4]):([0-5][0-9])Z\b", lambda hour, minute: f"{_time(hour, minute, None, None, None)} U T C"),
+    # durations: 2:00:35, 1:23.4, in 45:30
+    (
+        "0",
+        r"([01]?[0-9]|2[0-4]):00:([0-5][1-9]|[1-5]0)(?![0-9]|[:.][0-9]|\s?[apAP])",
+        lambda h, s: _duration((h, "hour"), (s, "second")),
+    ),
+    (
+        "0",
+        r"([0-9]{1,2}):([0-5][0-9]\.[0-9]{1,3})(?![0-9]|[:.][0-9])",
+        lambda m, s: _duration((m, "minute"), (s, "second")),
+    ),
+    (
+        "0",
+        rf"(?=[0-9]{{2}}:){_LASTING}(2[5-9]|[3-9][0-9]):([0-5][0-9])(?![0-9]|[:.][0-9])",
+        lambda m, s: _duration((m, "minute"), (s, "second")),
+    ),
     # 6:45 p.m., 6:05, 10:00, 12:00 noon, 18:30, 2:05:30
     (
         "0",

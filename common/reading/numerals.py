@@ -41,7 +41,7 @@ def _ruler(name: str, numeral: str) -> str:
 # A single I is a word, unless its neighbours show that it is a number.
 _NO_VERB = rf"(?!\s(?:{any_of(tables.AFTER_PRONOUN)})\b|['’](?!s\b))"
 _AFTER_PRONOUN = rf"{_NO_VERB}(?!\s(?:{any_of(tables.ADVERBS)})\b)"
-_NO_INITIAL = rf"(?!\.\s+(?!(?:{any_of(tables.OPENERS)})\b)[A-Z])"  # Robert I. Smith
+_NO_INITIAL = rf"(?!\.\s+(?!(?i:{any_of(tables.OPENERS)})\b)[A-Z])"  # Robert I. Smith
 _END = r"(?=\s*\Z|['’]s\b|[.,;:!?)\]\"”–—-])"
 _AFTER_FIRST = rf"(?:{_END}|(?=\s(?:{any_of(tables.AFTER_FIRST)}|\(|—|–|[a-z]+ed)\b)|(?=\s[(—–]))"
 _PARTS = any_of(
@@ -130,7 +130,11 @@ _ROMAN_NUMERALS: list[Rule] = [
     ("r", rf"\b({_CHAPTER})\s(I)\b(?!['’](?!s))", _numbered_part),
     ("r", rf"\b({_PARTS}|{_KINDS})\s(I)\b{_AFTER_PRONOUN}", _numbered_part),
     ("r", rf"\b({_SMALL_KINDS})\s(I)(?=\s(?:{_KINDS_OF})\b|[-–]|\s(?:and|or|to)\s(?:II|V|X))", _numbered_part),
-    ("A", r"\b(I)(?=\s?(?:[-–]|,|and|or|to|through|of|&)\s?(?:II+|IV|VI{0,3}|IX)\b)", lambda numeral: cardinal("1")),
+    (
+        "A",
+        r"(?<!\b[A-Z]\s)\b(I)(?=\s?(?:[-–]|,|and|or|to|through|of|&)\s?(?:II+|IV|VI{0,3}|IX)\b)",
+        lambda numeral: cardinal("1"),
+    ),
     # Halo IV, Page I of II, but not "An IV drip"
     (
         "r",

@@ -12,10 +12,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from common.reading import tables
 
-Rule = tuple[str, str, Callable[..., str]]
+
+class InContext(NamedTuple):
+    """A function from a match to words, for a rule that depends on more of the text than its pattern reads."""
+
+    read: Callable[[re.Match[str]], str]
+
+
+Rule = tuple[str, str, Callable[..., str] | InContext]
+
+_AROUND = 60  # characters on each side of a match that are its context
+
+
+def before(match: re.Match[str]) -> str:
+    """The text before a match, as far as it may decide how the match is read."""
+    return match.string[max(0, match.start() - _AROUND) : match.start()]
+
+
+def after(match: re.Match[str]) -> str:
+    """The text behind a match, likewise."""
+    return match.string[match.end() : match.end() + _AROUND]
+
 
 # Patterns of numbers: whole ones, and those with a point.
 INTEGER = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,11}(?![0-9]|,[0-9])|[0-9]{1,36}(?![0-9]))"
@@ -33,7 +54,7 @@ POINT = rf"(?:\.(?![\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?!{_WITHIN})
 
 # Between a determiner and a noun units are in the singular: "a $5 bill", "my 10 km race", but not "a $5 or a $10 bill".
 # Elsewhere, one of these two groups or both are None.
-_DETERMINERS = "a|an|the|my|your|his|her|its|our|their|this|that|each|every"
+DETERMINERS = "a|an|the|my|your|his|her|its|our|their|this|that|each|every"
 _NO_NOUN = (
     "a|an|and|are|as|at|but|by|each|for|from|had|has|have|he|her|his|if|in|into|is|it|its|less|more|my|of|off|on|or|our|out|over|per"
     "|she|so|than|that|the|their|they|this|to|up|was|we|were|when|which|while|who|will|with|would|you|your|ago|apart|away|back"
@@ -54,7 +75,7 @@ def behind(phrases: str) -> str:
     return f"(?i:{'|'.join(looks)})"
 
 
-AN_ARTICLE = behind(_DETERMINERS)
+AN_ARTICLE = behind(DETERMINERS)
 AFTER_ARTICLE = f"(?:({AN_ARTICLE})|)"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from common.reading.initials import initials
+from common.reading.initials import initials, letters
 from common.reading.numbers import cardinal, decimal, digits, groups_of_digits, number_or_year, two_digits
 from common.reading.patterns import AFTER_ARTICLE, BEFORE_NOUN, DASH, NUMBER, Rule, any_of, behind
 from common.reading.tables import CODES, MANY, SIGNED, UNITS, WORDS_AND_UNITS
@@ -20,9 +20,11 @@ def _seven_digits(prefix: str, line: str) -> str:
 
 
 def _number_with_dashes(number: str) -> str:
-    """Number with dashes: "978-0-306-40615-7" digit by digit, "90-60-90" as three numbers."""
+    """Number with dashes: "978-0-306-40615-7" digit by digit, "90-60-90" and the record "10-3-1" as numbers."""
     groups = number.replace("–", "-").split("-")
-    are_numbers = all(len(group) == 2 and group[0] != "0" for group in groups)
+    are_numbers = all(len(group) < 3 and group[0] != "0" for group in groups) and any(
+        len(group) == 2 for group in groups
+    )
     return ", ".join(map(cardinal, groups)) if are_numbers else groups_of_digits(number)
 
 
@@ -62,7 +64,8 @@ def _code(words: str, letters: str, number: str) -> str:
     is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
     words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
     words = re.sub(r"\b[A-Z]{2,4}\b", lambda short: initials(short[0]), words)
-    return " ".join(filter(None, (words, letters, cardinal(number) if is_round else digits(number))))
+    said = " ".join(filter(None, (letters, cardinal(number) if is_round else digits(number)))).replace("- ", "-")
+    return f"{words} {said}".lstrip()
 
 
 def _flight(words: str, airline: str | None, number: str) -> str:
@@ -77,6 +80,18 @@ def _pairs(number: str) -> str:
         if number[-2:] != "00"
         else f"{cardinal(number[:-2])} hundred"
     )
+
+
+def _hexadecimal(number: str) -> str:
+    return " ".join(digits(character) if character.isdigit() else character.upper() for character in number)
+
+
+def _serial(number: str) -> str:
+    return groups_of_digits(number) + (" X" if number.endswith("X") else "")
+
+
+def _variant(number: str) -> str:
+    return f"{cardinal(number[0])} hundred" if len(number) == 3 and number.endswith("00") else cardinal(number)
 
 
 _CODES: list[Rule] = [
@@ -96,8 +111,28 @@ _CODES: list[Rule] = [
     # flight 1549, Flight UA 245, flight BA2490
     (
         "n",
-        r"\b([Ff]lights?(?:\s(?:number|no\.))?)\s([A-Z]{2}(?=\s?[0-9]))?\s?([0-9]{1,4})\b(?![.,:/][0-9]|\s[a-z]{4,}s\b)",
+        r"\b([Ff]lights?(?:\s(?:number|no\.))?)\s([A-Z]{2}(?=\s?[0-9]))?\s?([0-9]{1,4})\b(?![.,:/][0-9]|\s(?!departs|lands|leaves|arrives|takes|boards|stops|flies)[a-z]{4,}s\b)",
         _flight,
+    ),
+    (
+        "A",
+        r"\b([A-Z]{2})\s?([0-9]{3,4})(?=\s(?:departs|lands|leaves|arrives|boards|flies)\b)",
+        lambda line, n: f"{letters(line)} {digits(n)}",
+    ),
+    # RTX 4090, ISSN 1234-5679
+    ("0", rf"(?=[0-9]{{4}}){behind('RTX|GTX|RX')}([0-9]{{4}})\b", _pairs),
+    ("0", rf"(?=[0-9]{{4}}-){behind('ISSN')}([0-9]{{4}}-[0-9]{{3}}[0-9X])\b", _serial),
+    # 3f2a9bc
+    (
+        "0a",
+        r"(?<![\w-])(?=[a-f]{0,9}[0-9])(?=[0-9]{0,9}[a-f])(?=[0-9a-f]*[a-f][0-9]+[a-f])([0-9a-f]{7,40})(?![\w-])",
+        _hexadecimal,
+    ),
+    # Python 3.12
+    (
+        "0",
+        rf"(?=[0-9]{{1,2}}\.){behind('python|node|go|django|kubernetes|rust|scala|ruby|pytorch|version|typescript')}([0-9]{{1,2}})\.([1-9][0-9])(?![0-9.])",
+        lambda major, minor: f"{cardinal(major)} point {cardinal(minor)}",
     ),
     # 0x1F, #FF8800
     ("0", r"0[xX]([0-9A-Fa-f]{1,16})\b", lambda number: f"zero X {_hexadecimal(number)}"),
@@ -113,27 +148,7 @@ _CODES: list[Rule] = [
     # Boeing 747-400, A320-200: no ranges
     ("0", r"(7[0-8]7)-([0-9]{1,3})\b(?!-)", lambda kind, variant: f"{_pairs(kind)} {_variant(variant)}"),
     ("A", r"\bA(3[0-9]{2})-([0-9]{1,4})\b(?!-)", lambda kind, variant: f"A {_pairs(kind)} {_variant(variant)}"),
-    # version 3-2
-    (
-        "0",
-        rf"(?=[0-9]{{1,4}}-){behind('version|model|figure|fig.|table|exhibit|apartment|apt|apt.|unit')}"
-        r"([0-9]{1,4})-([0-9]{1,4})\b(?!-)",
-        lambda first, last: f"{cardinal(first)} dash {cardinal(last)}",
-    ),
-    (
-        "0",
-        rf"(?=[0-9]{{1,4}}-){behind('section|chapter|page|problem|exercise|question|article|part|lesson|rule')}([0-9]{{1,4}})-([0-9]{{1,4}})\b(?!-)",
-        lambda first, last: f"{cardinal(first)} {'dash' if int(first) > int(last) else 'to'} {cardinal(last)}",
-    ),
 ]
-
-
-def _hexadecimal(number: str) -> str:
-    return " ".join(digits(character) if character.isdigit() else character.upper() for character in number)
-
-
-def _variant(number: str) -> str:
-    return f"{cardinal(number[0])} hundred" if len(number) == 3 and number.endswith("00") else cardinal(number)
 
 
 def _telephone(number: str, extension: str | None = None) -> str:
@@ -202,10 +217,18 @@ _COUNTRIES = {
     "NT": "New Taiwan ",
     "MX": "Mexican ",
 }
-SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
+SCALES = {
+    "k": "thousand",
+    "m": "million",
+    "mn": "million",
+    "b": "billion",
+    "bn": "billion",
+    "tn": "trillion",
+    "t": "trillion",
+}
 _SIGNS = any_of(sign for sign in SIGNED if len(sign) == 1 and sign != "$")
 _SIGN = rf"((?:\b(?:{'|'.join(_COUNTRIES)}))?\$|\bR\$|[{_SIGNS.replace('|', '')}]|\b(?:Rs|kr)\.?(?=\s?[0-9]))"
-_SCALE = r"(?:[\s-]?(hundred|thousand|million|billion|trillion|lakh|crore)\b|([KMB]|mn?|k|bn?|tn)\b)"
+_SCALE = r"(?:[\s-]?(hundred|thousand|million|billion|trillion|lakh|crore)\b|([KMBT]|mn?|k|bn?|tn)\b)"
 _ANY_SIGN = rf"[$£€¥{_SIGNS.replace('|', '')}]"
 
 # Numbers as other countries write them. They become American ones before any rule of QUANTITIES applies.

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
 from common.reading.dates import DATES
-from common.reading.initials import INITIALISMS, is_spelled
+from common.reading.initials import IN_CAPITALS, INITIALISMS, is_spelled
+from common.reading.ipa import IPA, to_arpabet
 from common.reading.numerals import NUMERALS
-from common.reading.patterns import Rule, any_of
+from common.reading.patterns import InContext, Rule
 from common.reading.quantities import NOTATION, QUANTITIES
-from common.reading.tables import IPA_CONSONANTS, IPA_VOWELS
 from common.reading.units import NUMBERS
 from common.reading.words import ADDRESSES, SIGNS, WORDS
 
@@ -59,7 +59,7 @@ class _Reader(NamedTuple):
     """
 
     pattern: re.Pattern[str]
-    rules: dict[str, tuple[str, Callable[..., str]]]
+    rules: dict[str, tuple[str, Callable[..., str] | InContext]]
 
     def replacement(self, match: re.Match[str]) -> str:
         """Spoken words for a match."""
@@ -67,7 +67,7 @@ class _Reader(NamedTuple):
         pattern, to_words = self.rules[match.lastgroup]
         own = _compile(pattern).match(match.string, match.start())
         assert own is not None
-        return to_words(*own.groups())
+        return to_words.read(own) if isinstance(to_words, InContext) else to_words(*own.groups())
 
 
 _compile = cache(re.compile)
@@ -150,8 +150,8 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
 @cache
 def _reader(kind: str) -> _Reader:
     """Compile the rules at their first use, which takes a moment; training does not need them."""
-    lists = {"notation": NOTATION, "capitals": [*_RULES, *SIGNS], "text": [*_RULES, *INITIALISMS, *SIGNS]}
-    rules: dict[str, tuple[str, Callable[..., str]]] = {}
+    lists = {"notation": NOTATION, "capitals": [*_RULES, *IN_CAPITALS, *SIGNS], "text": [*_RULES, *INITIALISMS, *SIGNS]}
+    rules: dict[str, tuple[str, Callable[..., str] | InContext]] = {}
     kinds: dict[str, list[str]] = {beginning: [] for beginning in _BEGINNINGS}
     for beginnings, pattern, to_words in lists[kind]:
         for beginning in beginnings:
@@ -173,12 +173,12 @@ def _is_all_caps(text: str) -> bool:
 def _normalise_signs(text: str) -> Iterator[_Segment]:
     """Map digits, fractions and signs of all scripts to those of the rules; letters stay, since cleaners transliterate them."""
     end = 0
-    for match in re.finditer(rf"{_BRACED}|{_IPA}|[^\x00-\x7f]", text):
+    for match in re.finditer(rf"{_BRACED}|{IPA}|[^\x00-\x7f]", text):
         if match[0][0] == "{":
             continue
         yield _Segment(end, match.start(), text[end : match.start()], False)
         before, end = text[end : match.start()][-1:], match.end()
-        plain = _normalise_character(match[0]) if len(match[0]) == 1 else _to_arpabet(match[0])
+        plain = _normalise_character(match[0]) if len(match[0]) == 1 else to_arpabet(match[0])
         if _FRACTION in plain:  # ½ is 1⁄2, and 2½ 2 1⁄2
             plain = f"{' ' if before in _DIGITS else ''}{plain}{' ' if text[end : end + 1] in _DIGITS else ''}"
         yield _Segment(match.start(), end, plain, False)
@@ -193,7 +193,11 @@ def _normalise_character(character: str) -> str:
     compatible = unicodedata.normalize("NFKC", character)
     if unicodedata.category(character) == "No" and _FRACTION in compatible:
         return compatible
-    if "₀" <= character <= "₉" or character == "…":  # H₂O
+    if (
+        "₀" <= character <= "₉"
+        or character == "…"
+        or (unicodedata.category(character) == "Lm" and compatible.isascii())
+    ):  # H₂O, 1ˢᵗ
         return compatible
     twin = to_ascii(character)
     if len(twin) == 1:  # “ and ＆, for which the cleaner would output a character without a symbol
@@ -203,31 +207,3 @@ def _normalise_character(character: str) -> str:
         if _WITHOUT_SYMBOL & set(twin)
         else character
     )
-
-
-# --- pronunciations in the International Phonetic Alphabet, /həˈloʊ/, as ARPAbet in braces ---
-
-# The sounds are those of English; the letters of a word with any other stay, and are reported as left out.
-_IPA_SOUND = re.compile(f"[ˈˌ.ˑ ʰ-]|{any_of({**IPA_VOWELS, **IPA_CONSONANTS})}")
-_IPA_STRESS = {"ˈ": "1", "ˌ": "2"}
-_IPA_LETTERS = "".join(sorted({letter for sound in {**IPA_VOWELS, **IPA_CONSONANTS} for letter in sound}))
-_IPA_SIGN = rf"[{_IPA_LETTERS}ˈˌ.ˑʰ-]"
-_IPA_MARKED = f"(?={_IPA_SIGN}{{0,40}}[ɪɛæɑɒɔʊʌəɜɝɚɡʃʒθðŋɹɾˈˌː])"  # at least one is no English letter
-_IPA = rf"(?:(?<!\w)/{_IPA_MARKED}{_IPA_SIGN}{{1,60}}/(?!\w)|\[{_IPA_MARKED}{_IPA_SIGN}{{1,60}}\])"
-
-
-def _to_arpabet(written: str) -> str:
-    """ARPAbet in braces, with the first vowel stressed where no mark says otherwise."""
-    word = written[1:-1]
-    sounds = _IPA_SOUND.findall(word)
-    if "".join(sounds) != word:
-        return written
-    phones, stress, is_marked = [], "0", "ˈ" in word
-    for sound in sounds:
-        if sound in IPA_VOWELS:
-            phones.append(IPA_VOWELS[sound] + (stress if is_marked else "1"))
-            stress, is_marked = "0", True
-        elif IPA_CONSONANTS.get(sound):
-            phones.append(IPA_CONSONANTS[sound])
-        stress = _IPA_STRESS.get(sound, stress)
-    return f"{{{' '.join(phones)}}}"

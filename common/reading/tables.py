@@ -66,7 +66,7 @@ _UNITS = {**readings("unit"), **CODES, **readings("currency behind")}
 UNITS = {
     symbol: (one, many or one + "s") for symbol, (one, _, many) in ((s, n.partition("/")) for s, n in _UNITS.items())
 }
-WORDS_AND_UNITS = frozenset({"s", "W", "in"})
+WORDS_AND_UNITS = frozenset({"s", "W", "in", "A", "T"})
 # The name of a currency by its sign; coins follow where prices have them.
 SIGNED = {sign: tuple(names.split("/")) for sign, names in readings("sign of money").items()}
 

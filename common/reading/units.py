@@ -5,6 +5,9 @@ They come after those of quantities.py. The last rule matches any remaining digi
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
 from common.reading.dates import MONTH
 from common.reading.numbers import (
     cardinal,
@@ -19,14 +22,17 @@ from common.reading.numbers import (
 from common.reading.patterns import (
     A_NOUN,
     AFTER_ARTICLE,
-    AN_ARTICLE,
     BEFORE_NOUN,
+    DETERMINERS,
     INTEGER,
     NUMBER,
     POINT,
     SUFFIX,
+    InContext,
     Rule,
+    after,
     any_of,
+    before,
     behind,
 )
 from common.reading.quantities import SCALES
@@ -37,7 +43,8 @@ _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "sq
 _TWINS = str.maketrans("μΩ", "µΩ")  # Greek mu and omega for the signs of micro and ohm
 _SYMBOLS = any_of(UNITS.keys() - WORDS_AND_UNITS).replace("°", r"°\s?").replace("µ", "[µμ]").replace("Ω", "[ΩΩ]")
 _WITH_UNIT = r"[0-9.,]{1,40}(?:\s?|-)[A-Za-z°%‰¢′″µμΩΩÅ]"
-_SYMBOL = rf"(?:{_SYMBOLS}|(?<=\s)s|W(?!\.?\s[A-Z0-9])|in(?=\.|\s(?:long|wide|tall|high|deep|thick|by|x)\b))"
+_AMP = r"(?=\s*\Z|[,;)]|\.\s*\Z|\s(?:fuse|breaker|circuit|current|charger|supply|max)\b)"
+_SYMBOL = rf"(?:{_SYMBOLS}|(?<=\s)[sT]|(?<=\s)A{_AMP}|W(?!\.?\s[A-Z0-9])|in(?=\.|\s(?:long|wide|tall|high|deep|thick|by|x)\b))"
 _POWER = r"(?:\^?([23²³]))?"
 _END = r"(?![A-Za-z0-9])"
 _UNIT = rf"(?:(sq|cu)\.?\s)?({_SYMBOL}){_POWER}{_END}(?:/({_SYMBOLS}|s){_POWER}{_END})?(?:(?<=[A-Za-z]){POINT})?"
@@ -136,6 +143,27 @@ _PLACE = behind("gate|room|seat|seats|flat|apt|apt.|unit|row|bus|suite|locker")
 _WIDE = "monitor|screen|TV|display|laptop|tablet|wheel|pipe|pizza|board|nail|rim|tire|tyre|speaker|bolt|pan|plate|cake|shelf"
 _MARK = rf"([\"”″{FEET}])"
 
+_WEATHER = re.compile(
+    "bak|oven|roast|heat|cook|grill|weather|sunny|outside|degree|temp|forecast|cold|hot|warm|cool|freez|boil|fever|today|tonight|rain|snow|wind",
+    re.I,
+)
+_LASTING = behind("took|takes|taking|after|within|every|than|wait|waits|timeout of|out in|in under")
+_BANK = re.compile(r"\b(?:rates?|fed|banks?|yields?|spreads?|hike[ds]?|basis)\b", re.I)
+
+
+def _degrees(match: re.Match[str]) -> str:
+    """Degrees, if the number is no place's or the text is of weather, ovens or fevers: 98.6F, 29F in Boston today."""
+    number, scale = match.groups()
+    are_degrees = (scale == "F" and len(number) > 2) or _WEATHER.search(before(match) + after(match))
+    return f"{decimal(number)} {UNITS['°' + scale][1] if are_degrees else scale}"
+
+
+def _basis_points(match: re.Match[str]) -> str:
+    are_points = _BANK.search(before(match) + after(match))
+    one, many = ("basis point", "basis points") if are_points else UNITS["bps"]
+    return f"{cardinal(match[1])} {one if match[1] == '1' else many}"
+
+
 _WITH_UNITS: list[Rule] = [
     # 1h 20m, 5m 30s, 2h 5m 10s, 2d 4h
     ("0", r"([0-9]{1,4})d\s?([0-9]{1,2})h(?:\s?([0-9]{1,2})m(?:in)?)?\b", _days),
@@ -156,7 +184,7 @@ _WITH_UNITS: list[Rule] = [
     # a 27" monitor, a 5' fence; 6' long
     (
         "0",
-        rf"(?=[0-9.,]{{1,40}}[\"”″{FEET}])(?:{AN_ARTICLE}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
+        rf"(?=[0-9.,]{{1,40}}[\"”″{FEET}])(?:{behind(f'{DETERMINERS}|two|three|four|five|six|eight|ten')}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
         _mark,
     ),
     (
@@ -174,7 +202,7 @@ _WITH_UNITS: list[Rule] = [
     # 1.2m views, 5M users, 3bn people, 10k, 300k, but not a 10k race, gate 101K and 221B Baker St.
     (
         "0",
-        rf"(?<![A-Za-z-])([0-9]{{1,3}}(?:\.[0-9]{{1,3}})?)\s?([mMBbK]|[bmt]n)(?=\+?\s(?:{any_of(MANY)})\b)",
+        rf"(?<![A-Za-z-])([0-9]{{1,3}}(?:\.[0-9]{{1,3}})?)\s?([mMBbK]|[bmt]n)(?=\+?\s(?:{any_of(MANY)}|(?<=M\s)(?!cable|cord|hose|rope)[a-z]{{4,}})\b)",
         lambda number, scale: f"{decimal(number)} {SCALES[scale.lower()]}",
     ),
     (
@@ -188,12 +216,17 @@ _WITH_UNITS: list[Rule] = [
         rf"([0-9]{{1,3}}(?:\.[0-9]{{1,20}})?)[eE]([-−+]?)([0-9]{{1,3}})\b(?:\s?{_UNIT})?",
         _scientific,
     ),
-    # 75F
+    # 75F and sunny; 98.6F
+    ("0", rf"(?<![A-Za-z-])(?!{_PLACE})([0-9]{{2,3}}(?:\.[0-9])?)([CF])\b(?![-+#.][A-Za-z0-9])", InContext(_degrees)),
+    # took 37s, 9.81s, after 30s
+    ("0", r"([0-9]{1,3}\.[0-9]{1,4}|1[1-9]|[2-9][1-9])s\b", lambda number: f"{decimal(number)} seconds"),
     (
         "0",
-        rf"(?<![A-Za-z-])(?!{_PLACE})([0-9]{{2,3}}(?:\.[0-9])?)([CF])\b(?![-+#.][A-Za-z0-9])",
-        lambda number, scale: f"{decimal(number)} {UNITS['°' + scale][1]}",
+        rf"(?=[0-9]{{1,3}}s\b){_LASTING}([0-9]{{1,3}})s\b",
+        lambda number: f"{cardinal(number)} second{'' if number == '1' else 's'}",
     ),
+    # 25 bps of a bank
+    ("0", r"([0-9]{1,3})\s?bps\b", InContext(_basis_points)),
     # 10' x 12'
     (
         "0",
@@ -284,11 +317,6 @@ def _decade(number: str) -> str:
     return plural(number_or_year(number).removeprefix("one "))
 
 
-_SCORES = behind(
-    "won|win|wins|lost|lose|beat|*score|*scored|led|lead|leading|tied|drew|*score:|*score was|*score is|*final:|"
-    "*result:|*victory|*defeat|them|up|down|of"
-)
-
 _OTHERS: list[Rule] = [
     # 1960s-80s
     (
@@ -308,15 +336,6 @@ _OTHERS: list[Rule] = [
         rf"(?!{_PLACE})([0-9]{{1,3}}\.[0-9]{{1,3}}|[0-9]{{3}})([KMB])\b(?!\s[A-Z][a-z]+\s(?:{any_of(STREETS)}|Street|Road)\b)",
         lambda number, scale: f"{decimal(number)} {SCALES[scale.lower()]}",
     ),
-    # 3 - 2, but not a score: won 3 - 2
-    (
-        "0",
-        rf"(?<![\w.,$£€:-])(?<!-\s)(?!{_SCORES})({INTEGER})\s-\s(?=({INTEGER})(?!\s-\s|[.,:/%][0-9]|\s?(?:[ap]\.?m|%)|[^-]{{0,40}}=))",
-        lambda number, other: (
-            f"{number_or_year(number) if number.isdigit() else cardinal(number)} "
-            + ("minus " if int(number.replace(",", "")) > int(other.replace(",", "")) else "to ")
-        ),
-    ),
     # 3.14, .75, 1,500, 1998
     (
         "0-",
@@ -328,6 +347,68 @@ _OTHERS: list[Rule] = [
 ]
 
 # --- signs between and before numbers ---
+
+
+class _Dash(NamedTuple):
+    """A row of the table of dashes between numbers: patterns of what surrounds one; the words for it."""
+
+    before: str  # the end of what precedes the left number
+    left: str
+    sign: str
+    right: str
+    after: str  # the beginning of what follows the right number
+    words: str
+
+
+_ANY = ".*"
+_MORE, _COUNT = r"[0-9.,]+", r"[0-9][0-9,]*"
+_ASKED = r"(?i:solve|what is|what's|calculate|compute|evaluate|how much is)[\s:]+"
+_CODED = r"(?i:version|model|figure|fig\.?|table|exhibit|apartment|apt\.?|unit)\s"
+_PARTED = r"(?i:section|chapter|page|problem|exercise|question|article|part|lesson|rule)\s"
+# The first row that fits decides. A range in descending order is none.
+_DASHES = (
+    _Dash(_ANY, _ANY, r"\s?[-–]\s?", _ANY, r"[0-9\s.,+*/×x–-]{0,40}=(?![=>])", "minus"),
+    _Dash(rf"{_ASKED}|[=+*×÷]\s?|\s/\s", _ANY, r"\s?[-–]\s?", _ANY, "", "minus"),
+    _Dash(r"\A", _COUNT, r"\s[-–]\s", f"<{_COUNT}", r"\Z", "minus"),
+    _Dash(_CODED, _COUNT, "-", _COUNT, r"(?![\w-])", "dash"),
+    _Dash(_PARTED, _COUNT, "-", f"<{_COUNT}", r"(?![\w-])", "dash"),
+    _Dash(r"[A-Za-z]", _MORE, "-", _MORE, "", "-"),
+    _Dash(_ANY, rf"{_MORE}%", r"\s[-–]\s", _MORE, r"(?!\s?%)", " - "),
+    _Dash(_ANY, _ANY, r"\s?[-–]\s?", _ANY, "", "to"),
+)
+_LEFT, _RIGHT = (
+    re.compile(r"\$?[0-9][0-9.,]*(?:%|°|¢|″|′|\s?[ap]\.?m\.?)?\Z"),
+    re.compile(r"[$£€¥]?[0-9.][0-9,]*(?:\.[0-9]+)?"),
+)
+
+
+def _dash(match: re.Match[str]) -> str:
+    """Words for a dash between two numbers, by the table."""
+    lead, rest = before(match), after(match)
+    left, right = _LEFT.search(lead), _RIGHT.match(rest)
+    if left is None or right is None:
+        return "to"
+    for row in _DASHES:
+        falls = row.right.startswith("<")
+        if (
+            re.search(rf"(?:{row.before})\Z", lead[: left.start()] or "")
+            and re.fullmatch(row.left, left[0])
+            and re.fullmatch(row.sign, match[0])
+            and re.fullmatch(row.right.removeprefix("<"), right[0])
+            and re.match(row.after, rest[right.end() :])
+            and not (falls and _value(left[0]) <= _value(right[0]))
+        ):
+            return row.words
+    raise AssertionError("the last row fits any dash")
+
+
+def _value(number: str) -> int:
+    return int(number.replace(",", ""))
+
+
+def _times(match: re.Match[str]) -> str:
+    return "times" if re.match(r"[0-9.,\sxX×]{1,30}=", after(match)) else "by"
+
 
 _RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
@@ -346,26 +427,24 @@ _RATIO_OF = "km|mi|m|cm|ft|kg|g|mg|µg|L|mL|ml|MB|GB|kWh"
 _RATIO_TO = "h|hr|s|sec|min|kg|L|mL|ml|dL|m|cm|km"
 
 _SIGNS: list[Rule] = [
-    # 5-3=2, 10 - 4 = 6, 5−3
-    (" -", r"(?<=[0-9])\s?(?:[-–](?=\s?[0-9][0-9\s.,+*/×x–-]{0,40}=)|−)\s?(?=[0-9])", lambda: "minus"),
+    # 5−3
+    (" -", r"(?<=[0-9])\s?−\s?(?=[0-9])", lambda: "minus"),
     # 5! = 120
     ("-", r"(?<=[0-9])!(?=\s?[=+*/×÷])", lambda: "factorial"),
     # 3x - 5
     (" ", r"(?<=[0-9][a-z])\s[-–]\s(?=[0-9])", lambda: "minus"),
-    # 15% - 1 hr
-    (" ", r"(?<=%)\s-\s(?=[0-9.]{1,9}(?![0-9.%]|\s?%))", lambda: " - "),
     # 10-20, 10 – 20, 9am-5pm, March 3 - April 5
     (
         " -",
         rf"(?:(?<=[0-9%°¢″′])|(?<=[0-9][ap]m)|(?<=[0-9]\s[ap]m)|(?<=\b[ap]\.m\.))(?:\s[-–]\s|[-–])(?=[$£€¥]?\.?[0-9]|{MONTH}\.?\s[0-9])",
-        lambda: "to",
+        InContext(_dash),
     ),
     # $1 million-$2 million
     ("-", r"(?<=[A-Za-z])[-–](?=[$£€¥][0-9])", lambda: "to"),
     # -5, -$5
     ("-", r"(?<![\w)%°.\]'’\"–-])[-−–](?=[$£€¥]?\.?[0-9])", lambda: "minus"),
     # 4x4, 3 x 5
-    (" Aa", r"(?<=[0-9])\s?[xX]\s?(?=[0-9])", lambda: "by"),
+    (" Aa", r"(?<=[0-9])\s?[xX]\s?(?=[0-9])", InContext(_times)),
     # 3x faster
     ("a", r"(?<=[0-9])x\b(?!\s?[-+=*/–][\s0-9])", lambda: "times"),
     # 10 / 2, 1/2/3
@@ -377,13 +456,14 @@ _SIGNS: list[Rule] = [
     ("-", r"(?<=[0-9]):(?=[0-9])", lambda: "to"),
     # 10⁶
     ("-", rf"(?<=[0-9])(⁻?)([{_RAISED}]+)(?<![0-9][²³])", _power),
-    # 5 * 3, 2^3
+    # 5 * 3, 2**3, 2^3
+    (" -", r"(?<=[0-9])\s?\*\*\s?(?=[0-9])", lambda: "to the power of"),
     (" -", r"(?<=[0-9])\s?\*\s?(?=[0-9])", lambda: "times"),
     ("-", r"(?<=\w)\^(?=[\w(-])", lambda: "to the power of"),
     # #5
     ("-", r"#\s?(?=[0-9])", lambda: "number"),
     # $5/month, 60 miles/hour, 10/kg
-    ("-", rf"(?<=[0-9])/({_SYMBOLS}){_END}", lambda symbol: f"per {_names(symbol)[0]}"),
+    ("-", rf"(?<=[0-9$£€¥])/({_SYMBOLS}){_END}", lambda symbol: f"per {_names(symbol)[0]}"),
     # km/h, kg/m³ without a number; people/km2
     ("@", rf"(?<![\w/])({_RATIO_OF})/({_RATIO_TO}){_POWER}{_END}(?!/)", _ratio),
     ("a", rf"(?<=per\s)(km|mi|m|cm)\^?([23²³]){_END}", lambda symbol, power: f"{_POWERS[power]} {_names(symbol)[0]}"),

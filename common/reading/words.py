@@ -47,7 +47,11 @@ _ABBREVIATIONS: list[Rule] = [
         lambda first, last: f"{_day_or_month(first)} to {_day_or_month(last)}",
     ),
     # No. 5, p. 12, pp. 3-5, c. 1900
-    ("n", rf"\b({any_of(tables.BEFORE_NUMBER)})\.\s?(?=[0-9#])", tables.BEFORE_NUMBER.__getitem__),
+    (
+        "n",
+        rf"\b({any_of(tables.BEFORE_NUMBER)})\.\s?(?=[0-9#]|(?<=o\.\s)[A-Z]{{1,3}}-[0-9])",
+        tables.BEFORE_NUMBER.__getitem__,
+    ),
     (
         "n",
         rf"\b({any_of(tables.NUMBER_WITHOUT_POINT)})(?=\s[0-9])(?!\s[0-9]+(?:st|nd|rd|th)\b)",
@@ -56,9 +60,10 @@ _ABBREVIATIONS: list[Rule] = [
     # No 10 Downing Street, but not "No 2 people"
     (
         "A",
-        r"\bN[oO](?=\s[0-9]{1,5}(?:\s*\Z|[.,;:!?)](?![0-9])|\s(?:[A-Z]|(?:on|in|of|for|at|is|was|seed|ranked|single|hit)\b)))",
+        r"\bN[oO](?!\s2\s(?:is\sa|gas|levels|emissions)\b)(?=\s[0-9]{1,5}(?:\s*\Z|[.,;:!?)](?![0-9])|\s(?:[A-Z]|(?:on|in|of|for|at|is|was|seed|ranked|single|hit)\b)))",
         lambda: "Number",
     ),
+    ("A", r"\bNO(?=\s2\s(?:is\sa|gas|levels|emissions)\b)", lambda: "N O"),
     ("n", rf"\b({any_of(tables.BEFORE_YEAR)})\.\s?(?=[12][0-9]{{3}}\b)", tables.BEFORE_YEAR.__getitem__),
     ("a", r"\bv(?=[0-9])", lambda: "version"),
     # 123 N. Oak Blvd.
@@ -68,7 +73,16 @@ _ABBREVIATIONS: list[Rule] = [
         rf"(?<![\w.])(?<![A-Z]\.\s)([NSEW])\.(?=\s(?:[0-9]+(?:st|nd|rd|th)|[A-Z][a-z]+\s(?:{_KIND}))\b)",
         tables.DIRECTIONS.__getitem__,
     ),
-    ("A", rf"(?<=[0-9]\s)([NSEW])(?=\s[A-Z][a-z]+\s(?:{_KIND})\b)", tables.DIRECTIONS.__getitem__),
+    (
+        "A",
+        rf"(?<=[0-9]\s)([NSEW])(?=\s(?:[A-Z][a-z]+|[0-9]{{1,3}}(?:st|nd|rd|th))\s(?:{_KIND})\b)",
+        tables.DIRECTIONS.__getitem__,
+    ),
+    (
+        "A",
+        r"(?:(?<=\bI-[0-9]\s)|(?<=\bI-[0-9]{2}\s)|(?<=\bI-[0-9]{3}\s))([NSEW])\b(?!['’.])",
+        tables.DIRECTIONS.__getitem__,
+    ),
     # 123 Main St. Springfield: behind a house number it is a street
     ("0A", rf"(?:(?<=[0-9]\s)|(?<=\b[NSEW]\s)|(?<=\b[NSEW]\.\s)){_STREET}\s({_KIND})\b{POINT_OF_NAME}", _street),
     # on Main St. today, 42nd St, but not St. John or Dr. Smith
@@ -94,7 +108,7 @@ _ABBREVIATIONS: list[Rule] = [
     # St. Louis, Mo., and Albany, N.Y.
     (
         "A",
-        rf"\b((?!(?:{any_of(tables.OPENERS)})\b)[A-Z][a-z]{{2,}}),\s({any_of(tables.OLD_STATES)})(?=\.){POINT_OF_NAME}",
+        rf"\b((?!(?:{any_of(tables.OPENERS)})\b)[A-Z][a-z]{{2,}}),\s(?!Miss\.\s[A-Z])({any_of(tables.OLD_STATES)})(?=\.){POINT_OF_NAME}",
         lambda town, state: f"{town}, {tables.OLD_STATES[state]}",
     ),
     (
@@ -144,6 +158,8 @@ _ABBREVIATIONS: list[Rule] = [
     ("a", r"\bvs\b\.?", lambda: "versus"),
     ("a", r"(?<=[a-z]\s)v\.(?=\s[A-Z])", lambda: "versus"),
     ("a", r"(?<!\bslash\s)\betc\b", lambda: "et cetera"),
+    # E = mc²
+    ("a", r"(?<==\s)(?!km|cm|mm|dm|nm|mi)([a-z]{2,3})(?=[²³])", " ".join),
     ("a", r"\baka\b", lambda: "also known as"),
 ]
 
@@ -170,7 +186,8 @@ SIGNS: list[Rule] = [
     # a <= b, a -> b
     ("-", r"<=", lambda: "less than or equal to"),
     ("-", r">=", lambda: "greater than or equal to"),
-    ("-", r"-+>", lambda: "to"),
+    ("-", r"-+>|=>", lambda: "to"),
+    ("-", r"&&", lambda: "and"),
     ("-", r"!=", lambda: "is not equal to"),
     ("-", r"=+", lambda: "equals"),
     ("-", r"(?<=\s)<(?=\s)", lambda: "less than"),
@@ -190,6 +207,8 @@ SIGNS: list[Rule] = [
     ("-", r"(?<=\b[CF])#", lambda: "sharp"),
     ("-", r"#(?=[A-Za-z])", lambda: "hashtag"),
     # ~30
+    ("-", r"(?<=[A-Z])~(?=[0-9])", lambda: "tilde"),
+    ("-", r"(?<=[a-z]{4})(?<!met[er][er])[¹²³]", lambda: ""),
     ("-", r"~(?=\s?[$£€¥]?[0-9])", lambda: "about"),
     # names of files and variables
     ("-", r"(?<=\w)\\+|\\+(?=\w)", lambda: "backslash"),

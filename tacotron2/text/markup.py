@@ -3,8 +3,9 @@
     read_form("# News\n\nIt **rains**.[pause:1s]Stay in.")
     blocks "News", "It rains." with a pause of 1 s, and "Stay in."
 
-HTML tags and entities, Markdown, and of SSML <speak>, <p>, <s> and <break>. Headings, list items, paragraphs and short lines are
-blocks, each spoken by itself. Braces that hold no ARPAbet are characters like others.
+Code, in which nothing is markup; formulas of LaTeX; HTML tags and entities; Markdown; and of SSML <speak>, <p>, <s>, <break>,
+<phoneme>, <say-as> and <sub>. Headings, list items, paragraphs and short lines are blocks, each spoken by itself. Braces that hold
+no ARPAbet are characters like others.
 
 All patterns take linear time: each trial ends at the next sign that could begin another one.
 """
@@ -20,6 +21,8 @@ from common.data.transliteration import to_ascii
 from common.errors import DataError, shorten
 from common.spec import SENTENCE_PAUSE
 from tacotron2.text.alphabet import Alphabet
+from tacotron2.text.elements import read_elements
+from tacotron2.text.formulas import read_formulas
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, ends_sentence, find_ends
 from tacotron2.text.sequence import plain_braces
 
@@ -59,7 +62,7 @@ w=double-you x=ex y=why z=zee
 }
 
 _BREAK, _PAUSE = "\n\n", "\x1d"  # the second stands for a pause while tags are replaced; texts have none of their own
-_MARKED = re.compile(r"[<&\[\\{}\n\r*_`~#>|•‣◦▪●·\x0b\x0c\x1d\x85\u2028\u2029]|\A\s*[-+]\s")
+_MARKED = re.compile(r"[<&\[\\{}\n\r*_`~#>|=$•‣◦▪●·\x0b\x0c\x1d\x85\u2028\u2029]|\A\s*[-+]\s")
 _LINE_BREAK = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _HIDDEN = re.compile(r"<(?:!--|(script|style)\b[^<>]*>)", re.I)
@@ -75,6 +78,15 @@ _TAG = re.compile(
     rf"\[[ \t]*pause(?:[ \t]*:([^\[\]\n]{{0,60}}))?\]|<(/?)([A-Za-z][A-Za-z0-9:._-]*)({_ATTRIBUTES})?>|<[!?][^<>]*>",
     re.I,
 )
+# Code keeps its signs: they are private characters while markup is read.
+_CODE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(?P<fenced>.*?)^[ \t]*\1[ \t]*$|(?<![`\\])(`{1,2})(?!`)(?P<span>[^`]+)\3(?!`)",
+    re.M | re.S,
+)
+_SIGNS_OF_CODE = "<>&[]*_~#|\\$="
+_HIDE = str.maketrans(_SIGNS_OF_CODE, "".join(chr(0xE000 + number) for number in range(len(_SIGNS_OF_CODE))))
+_SHOW = {private: chr(sign) for sign, private in _HIDE.items()}
+_NEVER_NAMED = _names("br hr wbr p li")  # in prose: their tags need no end
 _FIRST_MARK = re.compile(r"[.,;:!?…]+(?=\s|\Z)")
 _ATTRIBUTE = re.compile(r"\b(time|strength)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s/>]*))", re.I)
 
@@ -95,10 +107,15 @@ class Form(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_form(text: str, alphabet: Alphabet) -> Form:
-    """Read the form of a text. Raises DataError for a pause out of range, and for braces that nearly hold ARPAbet."""
+def read_form(text: str, alphabet: Alphabet, is_english: bool = True) -> Form:
+    """Read the form of a text; formulas become words only if it is English.
+
+    Raises DataError for a pause out of range, for a pronunciation that is none, and for braces that nearly hold ARPAbet.
+    """
     if not _MARKED.search(text):
         return Form([Block(text)])
+    text = _CODE.sub(lambda code: code[0].translate(_HIDE), text) if "`" in text or "~~~" in text else text
+    text, notes = read_elements(read_formulas(text) if is_english else text)
     text, braces = plain_braces(text, alphabet)
     text = _LINE_BREAK.sub("\n", text.replace(_PAUSE, " "))
     tags = _Tags("".join(_visible(text)) if "<" in text else text)
@@ -117,7 +134,7 @@ def read_form(text: str, alphabet: Alphabet) -> Form:
             blocks[-1] = blocks[-1]._replace(pause=(blocks[-1].pause or 0.0) + pause)
         else:
             lead += pause
-    return Form(blocks, lead, braces, tuple(dict.fromkeys(tags.notes)))
+    return Form(blocks, lead, braces, tuple(dict.fromkeys([*notes, *tags.notes])))
 
 
 def _visible(text: str) -> Iterator[str]:
@@ -171,6 +188,8 @@ class _Tags:
         has_form = not attributes or "=" in attributes or attributes == "/"
         if len(name) == 1 and not has_form:  # if a <b and c> d
             return whole
+        if self._is_named(match, name):
+            return f" {name} "
         if name in BLOCKS or (self._is_ssml and name == "s"):
             return _BREAK
         if name in _SSML or ":" in name or (self._is_ssml and not closing):
@@ -178,6 +197,12 @@ class _Tags:
             return ""
         is_xml = bool(attributes) and has_form
         return "" if name in _INLINE or is_xml or name in self._closed else whole
+
+    def _is_named(self, match: re.Match[str], name: str) -> bool:
+        """True for a tag that prose speaks of: the <select> element."""
+        before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
+        is_alone = not self._closed and not match[4] and before == " " and after in tuple(" .,;:!?)")
+        return is_alone and name in BLOCKS | _INLINE and name not in _NEVER_NAMED
 
     def _break(self, whole: str, attributes: str) -> str:
         values = {found[1].lower(): found[2] or found[3] or found[4] or "" for found in _ATTRIBUTE.finditer(attributes)}
@@ -230,7 +255,8 @@ def name_letter(text: str) -> str:
 
 
 def _decode(text: str) -> str:
-    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text
+    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text
+    return text if text.isascii() else text.translate(_SHOW)
 
 
 # --- Markdown: a heading or an item of a list becomes a paragraph, a link its text ---
@@ -254,9 +280,11 @@ _ADDRESS = re.compile(r"<((?:https?|ftp|mailto):[^<>\s]+|[^<>\s@]+@[^<>\s@]+)>")
 _EMPHASIS = re.compile(
     r"(?<![\w*\\])(?P<star>\*{1,3})(?=[^\s*])(?P<starred>[^*]*[^\s*\\])(?P=star)(?![\w*])"
     r"|(?<![\w\\])(?P<line>_{1,3})(?=[^\s_])(?P<lined>[^_]*[^\s_\\])(?P=line)(?!\w)"
+    r"|(?<![\w=])==(?=[^\s=])(?P<marked>[^=]+)(?<=\S)==(?![\w=])"
     r"|(?<!~)~~(?=[^\s~])(?P<struck>[^~]+)~~(?!~)"
     r"|(?<![`\\])(?P<tick>`{1,2})(?!`)(?P<code>[^`]+)(?P=tick)(?!`)"
 )
+_EMPHASISED = "starred", "lined", "marked", "struck", "code"
 _ESCAPE = re.compile(r"\\([*_#`\[\]~|>])")
 # The beginning of a line that does not continue the one before it
 BLOCK_START = re.compile(r"[ \t]*(?:\r?\n|#{1,6}[ \t]|[-*+][ \t]|[•‣◦▪●·>|]|[0-9]{1,3}[.)][ \t]|`{3}|~{3})")
@@ -276,7 +304,7 @@ def remove_markdown(text: str) -> str:
         text = _REFERENCE.sub(lambda found: found[1] if any(map(str.isalpha, found[1])) else found[0], text)
     for _ in range(_DEEPEST):
         before = text
-        text = _EMPHASIS.sub(lambda found: found["starred"] or found["lined"] or found["struck"] or found["code"], text)
+        text = _EMPHASIS.sub(lambda found: next(filter(None, found.group(*_EMPHASISED))), text)
         if text == before:
             break
     return _ESCAPE.sub(r"\1", text)
@@ -297,11 +325,11 @@ def _row(found: re.Match[str]) -> str:
 
 # Markup whose end has arrived, and markup that may still end. Both have a longest length, so that no reader waits without end.
 _MARKUP = re.compile(
-    r"\{[^{}\n]{0,200}\}|</?(?P<name>[A-Za-z][A-Za-z0-9:._-]{0,60})(?:[\s/][^<>]{0,500})?>|<[!?][^<>]{0,500}>"
+    r"`[^`\n]{1,200}`|\{[^{}\n]{0,200}\}|</?(?P<name>[A-Za-z][A-Za-z0-9:._-]{0,60})(?:[\s/][^<>]{0,500})?>|<[!?][^<>]{0,500}>"
     r"|\[[ \t]{0,9}pause[^\[\]\n]{0,60}\]|\v",
     re.I,
 )
-_OPEN = re.compile(r"(?:\{[^{}\n]{0,200}|<(?:[A-Za-z/!?][^<>]{0,570})?|\[[^\[\]\n]{0,80})\Z")
+_OPEN = re.compile(r"(?:`[^`\n]{0,200}|\{[^{}\n]{0,200}|<(?:[A-Za-z/!?][^<>]{0,570})?|\[[^\[\]\n]{0,80})\Z")
 _BLOCK_END = "\v"
 
 
@@ -333,7 +361,7 @@ def ended_sentences(text: str, column: int = 0, is_whole: bool = False) -> list[
 
 
 def _mask(markup: re.Match[str]) -> str:
-    """Replace {ARPAbet} by letters and other markup by spaces, of the same length, with a sign at the end of a block."""
-    if markup[0][0] == "{":
+    """Replace {ARPAbet} and code by letters and other markup by spaces, of the same length, with a sign at the end of a block."""
+    if markup[0][0] in "{`":
         return "X" * len(markup[0])
     return " " * (len(markup[0]) - 1) + (_BLOCK_END if (markup["name"] or "").lower() in BLOCKS else " ")

@@ -90,7 +90,8 @@ def counting() -> None:
         ("It is 6:45pm.", "it is six forty-five P M"),
         ("At 7:01 am, I am up.", "at seven oh one a m I am up"),
         ("I am late.", "i am late"),
-        ("The clock says 4:00.", "the clock says four"),
+        ("The clock says 4:00.", "the clock says four o'clock"),
+        ("It is 5 km to the U.S., e.g. No. 7.", "it is five kilometers to the u s, for example number seven."),
         ("ten o two", "ten oh two"),
         ("Six o'clock", "six o\u2019clock"),
         ("Dr. Evans moved here in 1995.", "Doctor Evans moved here in nineteen ninety-five."),
@@ -98,7 +99,7 @@ def counting() -> None:
         ("$48.50, not $1 or $0.55!", "forty-eight dollars, fifty cents not one dollar or fifty five cents"),
         ("$5 million or $1.5 billion", "five million dollars or one point five billion dollars"),
         ("$5-million, $5M, $1 million dollars", "five million dollars, five million dollars, one million dollars"),
-        ("$.5 million, $1900 million", "zero point five million dollars, one thousand nine hundred million dollars"),
+        ("$.5 million, $1900 million", "point five million dollars, one thousand nine hundred million dollars"),
         ("the 21st, the 3rd and the 80th", "the twenty-first, the third and the eightieth"),
         ("350, 2,000, 118, 3.5", "three hundred fifty, two thousand, one hundred eighteen, three point five"),
         ("Mr Baker", "mister baker"),
@@ -137,9 +138,7 @@ def test_rate_is_of_the_reference() -> None:
     assert math.isnan(Errors(2, 0).rate)
 
 
-@pytest.mark.parametrize(
-    "number", ["9" * 37, "9" * 5000, "9," + "999," * 12 + "999", f"${'9' * 40}", f"{'9' * 40}th", f"1.{'9' * 40}"]
-)
+@pytest.mark.parametrize("number", ["9" * 37, "9" * 5000, f"${'9' * 40}", f"{'9' * 40}th", f"1.{'9' * 40}"])
 def test_numbers_beyond_all_names_are_digits(number: str) -> None:
     words = normalise(f"a {number} b").split()
     assert words[0] == "a" and words[-1] == "b"
