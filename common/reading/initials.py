@@ -113,7 +113,6 @@ INITIALISMS: list[Rule] = [
         r"\b(IT)(?=\s(?:department|team|support|staff|manager|guy|industry|sector|security|services|infrastructure|company)\b)",
         letters,
     ),
-    ("A", r"(?<=[0-9]\s[AP]M\s)(MT)\b", letters),
     # CO2, PS5
     ("A", r"(?<![A-Za-z.])([A-Z]{2})(?=[0-9])", letters),
     # GIVE US A BREAK, I AM

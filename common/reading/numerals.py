@@ -171,11 +171,6 @@ _BIBLE: list[Rule] = [
     ),
     ("0r", rf"(?<![\w.])([123]|I{{1,3}})\s({_SHORT_BOOKS})\.?\s([0-9]{{1,3}})()()()(?![\w:]|[-–.,][0-9])", _verses),
     ("0", rf"([123])(?=\s(?:{_NUMBERED_BOOKS}|(?:Samuel|Kings|Timothy|Peter|John)\s[0-9])\b)", ordinal),
-    (
-        "A",
-        r"\b(I{1,3})(?=\s(?:Samuel|Kings|Timothy|Peter|John)\b\s?[0-9.,;])",
-        lambda numeral: ordinal(str(len(numeral))),
-    ),
     ("A", r"\b(I{2,3})(?=\s(?:Samuel|Kings|Timothy|Peter|John)\b)", lambda numeral: ordinal(str(len(numeral)))),
 ]
 NUMERALS = [*_BIBLE, *_ROMAN_NUMERALS]

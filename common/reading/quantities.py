@@ -107,7 +107,6 @@ _CODES: list[Rule] = [
         r"(?:\snumber)?(?:\s(?:is|that))?\s(?:ending|ends)\s(?:in\s|with\s)?)()([0-9]{3,6})\b",
         _code,
     ),
-    ("n", rf"\b((?:ending|ends)\s(?:in\s|with\s)?)(){_NOT_A_YEAR}([0-9]{{4}})\b(?![.,:/][0-9])", _code),
     # flight 1549, Flight UA 245, flight BA2490
     (
         "n",
@@ -136,7 +135,6 @@ _CODES: list[Rule] = [
     ),
     # 0x1F, #FF8800
     ("0", r"0[xX]([0-9A-Fa-f]{1,16})\b", lambda number: f"zero X {_hexadecimal(number)}"),
-    ("-", r"#(?=[0-9A-Fa-f]{0,5}[0-9])([0-9A-Fa-f]{6})\b(?<!#[0-9]{6})", lambda number: f"hash {_hexadecimal(number)}"),
     # two 1099s, Form 1040
     ("0", r"(10(?:40|95|98|99))['’]?s\b", lambda number: f"{_pairs(number)}s"),
     (

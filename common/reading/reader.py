@@ -19,6 +19,7 @@ from functools import cache
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
+from common.reading.between import BETWEEN_NUMBERS
 from common.reading.dates import DATES
 from common.reading.initials import IN_CAPITALS, INITIALISMS, is_spelled
 from common.reading.ipa import IPA, to_arpabet
@@ -36,7 +37,16 @@ _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
 
 # If several rules match at a place, the first one applies.
-_RULES: list[Rule] = [("-", rf"({_BRACED})", str), *ADDRESSES, *NUMERALS, *DATES, *QUANTITIES, *WORDS, *NUMBERS]
+_RULES: list[Rule] = [
+    ("-", rf"({_BRACED})", str),
+    *ADDRESSES,
+    *NUMERALS,
+    *DATES,
+    *QUANTITIES,
+    *WORDS,
+    *NUMBERS,
+    *BETWEEN_NUMBERS,
+]
 
 # Guards for the place where a rule may begin, by its letter; they spare most words most rules.
 _BEGINNINGS = {
