@@ -146,6 +146,7 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
                 length += 1
             was_new = is_new
             parts.append(words)
+        was_new |= is_new  # a sign that is left out divides words, too
         first, length = length, length + len(words)
         while following < len(indices) and indices[following] <= end:
             index = indices[following]
