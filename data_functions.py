@@ -38,7 +38,7 @@ def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
     with lines_of(filelist):
         try:
             dataset = spec.make_dataset(options, utterances)
-            spec.check_clips(dataset, None)
+            dataset.check_clips()
         except BadRows:
             raise BadRows(unusable_rows(spec, options, utterances)) from None
     return dataset

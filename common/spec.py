@@ -49,9 +49,14 @@ class Batch(Protocol):
 
 
 class SpeechDataset(Protocol):
-    """Map-style dataset; `lengths` orders items for length bucketing. One with `keeps_clips = True` reads them once."""
+    """Map-style dataset, usually a common.data.mels.ClipDataset; `lengths` orders items for length bucketing.
+
+    One with `keeps_clips = True` reads them once.
+    """
 
     lengths: list[int]
+
+    def check_clips(self, samples: Sequence[int | None] | None = None) -> None: ...
 
     def __len__(self) -> int: ...
     def __getitem__(self, key: Key) -> Any: ...
@@ -205,9 +210,6 @@ class ModelSpec:
     training: TrainingDefaults
     # may raise common.data.filelist.BadRows, as encode may
     make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
-    # raises common.data.filelist.BadRows for the clips of a dataset that training cannot use; with `samples` of
-    # common.data.mels.check_clips
-    check_clips: Callable[[Any, Sequence[int | None] | None], None] = field(default=lambda dataset, samples: None)
     row_options: tuple[str, ...] = ()  # flags that decide which clips and texts training accepts
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs

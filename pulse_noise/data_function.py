@@ -8,8 +8,6 @@ Crops are blurred, shifted in level and mixed with noise, so that the network re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -17,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.audio.audio_processing import load_audio
-from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
+from common.audio.stft import SILENCE
 from common.data.filelist import Utterance
-from common.data.mels import audio_seconds, check_clips, length_problem
+from common.data.mels import ClipDataset, audio_seconds, length_problem
 from common.options import from_options
 from common.quality.likeness import track_pitch
 from common.spec import Key, Options
@@ -68,32 +66,22 @@ class PulseNoiseBatch(NamedTuple):
         return torch.tensor(self.voiced.numel())
 
 
-class PitchDataset:
+class PitchDataset(ClipDataset):
     """Crops of log-mels and pitch. A crop and its augmentation depend on seed, epoch and index alone."""
 
     keeps_clips = True  # so the first epoch, which measures them, takes longer than the others
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
-        self.folder, self.utterances = Path(options["dataset_path"]), utterances
-        self.audio = from_options(AudioConfig, options)
+        super().__init__(options, utterances)
         self.config = from_options(PulseNoiseConfig, options)
         self.seed = options.get("seed") or 0
         self.lengths = [CROP] * len(utterances)
-        self.stft = TacotronSTFT.from_config(self.audio)
         self._clips: dict[int, Clip] = {}
 
-    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
-        """Raise BadRows, which lists all clips that are too long, or too short for a frame.
-
-        `samples` are those of common.data.mels.check_clips.
-        """
-        check_clips(map(self._path, range(len(self))), self._problem, samples)
-
-    def _problem(self, item: int, path: Path, samples: int | None) -> str | None:
+    def problem_of(self, item: int, samples: int | None) -> str | None:
+        """A clip may be too long, or too short for a frame."""
+        path = self.path(item)
         return length_problem(path, audio_seconds(path, self.audio, self.audio.filter_length, samples), LONGEST)
-
-    def __len__(self) -> int:
-        return len(self.utterances)
 
     def __getitem__(self, key: Key) -> Item:
         generator = torch.Generator().manual_seed(hash((self.seed, *key)) % 2**63)
@@ -102,16 +90,13 @@ class PitchDataset:
         mels, pitch = clip.mels[:, start : start + CROP], clip.pitch[start : start + CROP]
         missing = CROP - len(pitch)
         crop = Clip(F.pad(augment(mels, generator), (0, missing), value=SILENCE), F.pad(pitch, (0, missing)))
-        return Item(crop, str(self._path(key.item)))
-
-    def _path(self, item: int) -> Path:
-        return self.folder / self.utterances[item].path
+        return Item(crop, str(self.path(key.item)))
 
     def _clip(self, item: int) -> Clip:
         """Measure a clip once; the first STORED of them stay in memory."""
         if item in self._clips:
             return self._clips[item]
-        audio = load_audio(self._path(item), self.audio.sampling_rate)
+        audio = load_audio(self.path(item), self.audio.sampling_rate)
         mels = self.stft.mel_spectrogram(audio[None])[0]
         period = 1000 * self.audio.hop_length / self.audio.sampling_rate  # milliseconds of a frame
         pitch = torch.from_numpy(track_pitch(audio.numpy(), self.audio.sampling_rate, period)).float()

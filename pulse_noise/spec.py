@@ -104,7 +104,6 @@ SPEC = ModelSpec(
         grad_clip_thresh=1.0,
     ),
     make_dataset=make_dataset,
-    check_clips=lambda dataset, samples: dataset.check_clips(samples),
     make_loss=make_loss,
     preview=preview,
     advise=advise,

@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.audio.audio_processing import load_audio
-from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows, Utterance
 from common.data.lexicon import Lexicon
-from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_seconds
+from common.data.mels import ClipDataset, audio_seconds, check_settings, length_problem, load_mel, mel_seconds
 from common.data.number_words import numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
@@ -53,7 +52,6 @@ class SpokenText(WrittenText):
 class Tacotron2DataConfig:
     """Options of the dataset and of text. Raises UsageError for values out of range, each by its flag."""
 
-    dataset_path: str = "./"
     text_cleaners: Sequence[str] = option(
         ["english_cleaners"],
         "cleaners to apply in this order: english_cleaners, basic_cleaners, transliteration_cleaners; before one of the last two "
@@ -189,29 +187,21 @@ class Tacotron2Batch(NamedTuple):
         return self.mel_lengths.sum()
 
 
-class TextMelDataset:
+class TextMelDataset(ClipDataset):
     """Pairs of symbol ids and log-mels; `lengths` counts symbols. Raises BadRows, which lists all invalid texts."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
+        super().__init__(options, utterances)
         self.config = from_options(Tacotron2DataConfig, options)
-        self.audio = from_options(AudioConfig, options)
-        self.utterances = utterances
         self.ids = _encode_all([row.text for row in utterances], self.config, self._encode)
         self.lengths = [len(ids) for ids in self.ids]
-        self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
         if self.config.load_mel_from_disk:
-            check_settings((Path(self.config.dataset_path, row.path).parent for row in utterances), self.audio)
+            check_settings(((self.folder / row.path).parent for row in utterances), self.audio)
 
-    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
-        """Raise BadRows, which lists all clips that are too long, too short for a frame, or too short for their text.
-
-        `samples` are those of common.data.mels.check_clips.
-        """
-        folder = Path(self.config.dataset_path)
-        check_clips((folder / row.path for row in self.utterances), self._problem, samples)
-
-    def _problem(self, item: int, path: Path, samples: int | None) -> str | None:
-        if self.stft is None:
+    def problem_of(self, item: int, samples: int | None) -> str | None:
+        """A clip may be too long, too short for a frame, or too short for its text."""
+        path = self.path(item)
+        if self.config.load_mel_from_disk:
             seconds = mel_seconds(path, self.audio)
         else:
             seconds = audio_seconds(path, self.audio, self.audio.filter_length // 2 + 1, samples)
@@ -226,15 +216,12 @@ class TextMelDataset:
     def _encode(self, text: str) -> list[int]:
         return text_to_sequence(text, self.config.text_cleaners, self.config.alphabet)
 
-    def __len__(self) -> int:
-        return len(self.utterances)
-
     def __getitem__(self, key: Key) -> Item:
-        path = Path(self.config.dataset_path, self.utterances[key.item].path)
+        path = self.path(key.item)
         return Item(torch.tensor(self.ids[key.item]), self._mel(path), str(path))
 
     def _mel(self, path: Path) -> Tensor:
-        if self.stft is None:
+        if self.config.load_mel_from_disk:
             return load_mel(path, self.audio.n_mel_channels)
         return self.stft.mel_spectrogram(load_audio(path, self.audio.sampling_rate)[None])[0]
 

@@ -214,7 +214,6 @@ SPEC = ModelSpec(
         anneal_steps=(500, 1000, 1500),
     ),
     make_dataset=TextMelDataset,
-    check_clips=TextMelDataset.check_clips,
     row_options=("text_cleaners", "symbols", "longest_clip", "symbols_per_second"),
     make_loss=make_loss,
     preview=show,

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 import models
 from common.audio.audio_processing import load_audio
-from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.files import load_checkpoint
-from common.options import from_options
+from common.data.mels import ClipDataset
 from common.spec import AcousticInference, Key, ModelSpec, Preview, TrainingDefaults, VocoderInference
 from tests.recipe import flags, read_steps, succeed, train_tiny_model
 
@@ -61,17 +60,13 @@ class HummerBatch(NamedTuple):
         return torch.tensor(self.audio.numel())
 
 
-class HummerDataset:
+class HummerDataset(ClipDataset):
     def __init__(self, options: Any, utterances: list) -> None:
-        self.folder, self.utterances = Path(options["dataset_path"]), utterances
+        super().__init__(options, utterances)
         self.lengths = [1] * len(utterances)
-        self.stft = TacotronSTFT.from_config(from_options(AudioConfig, options))
-
-    def __len__(self) -> int:
-        return len(self.utterances)
 
     def __getitem__(self, key: Key) -> tuple[Tensor, Tensor, str]:
-        path = self.folder / self.utterances[key.item].path
+        path = self.path(key.item)
         audio = load_audio(path, 22050)[: 16 * 256]
         return self.stft.mel_spectrogram(audio[None])[0, :, :16], audio, str(path)
 

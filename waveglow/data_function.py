@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.audio.audio_processing import load_audio
-from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
+from common.audio.stft import SILENCE
 from common.data.filelist import BadRows, Utterance
-from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_path_of
+from common.data.mels import ClipDataset, audio_seconds, check_settings, length_problem, load_mel, mel_path_of
 from common.errors import DataError, UsageError
 from common.options import Check, check_fields, from_options, option
 from common.spec import Key, Options
@@ -30,7 +29,6 @@ DITHER = 1
 class WaveGlowDataConfig:
     """Options of the dataset. Raises UsageError for values that cannot work, each by its flag."""
 
-    dataset_path: str = "./"
     segment_length: int = option(8000, "samples that an epoch takes from each clip")
     groups: int = 8
     longest_clip: float = option(
@@ -88,40 +86,31 @@ class WaveGlowBatch(NamedTuple):
         return self.samples.sum()
 
 
-class MelAudioDataset:
+class MelAudioDataset(ClipDataset):
     """Pairs of log-mel and audio. The random segment of a clip depends on seed, epoch and index alone."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
+        super().__init__(options, utterances)
         self.config = from_options(WaveGlowDataConfig, options)
-        self.audio = from_options(AudioConfig, options)
         shortest = 0 if self.config.load_mel_from_disk else self.audio.filter_length // 2 + 1
         if self.config.segment_length < shortest:
             raise UsageError(
                 f"--segment-length: {self.config.segment_length}, expected at least {shortest} for the mels of "
                 f"--filter-length {self.audio.filter_length}"
             )
-        self.utterances = utterances
         self.lengths = [self.config.segment_length] * len(utterances)
-        self.stft = TacotronSTFT.from_config(self.audio)
         if self.config.load_mel_from_disk:
             self._check_mels()
 
-    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
-        """Raise BadRows, which lists all clips that are too long, or too short for a frame.
-
-        `samples` are those of common.data.mels.check_clips.
-        """
-        check_clips(map(self._path, range(len(self))), self._problem, samples)
-
-    def _problem(self, item: int, path: Path, samples: int | None) -> str | None:
-        seconds = audio_seconds(path, self.audio, self.audio.hop_length, samples)
-        return length_problem(path, seconds, self.config.longest_clip)
-
-    def __len__(self) -> int:
-        return len(self.utterances)
+    def problem_of(self, item: int, samples: int | None) -> str | None:
+        """A clip may be too long, or too short for a frame."""
+        path = self.path(item)
+        return length_problem(
+            path, audio_seconds(path, self.audio, self.audio.hop_length, samples), self.config.longest_clip
+        )
 
     def __getitem__(self, key: Key) -> Item:
-        path = self._path(key.item)
+        path = self.path(key.item)
         audio = load_audio(path, self.audio.sampling_rate)
         length = self.config.segment_length
         start = self._start(key, len(audio) - length)
@@ -132,12 +121,9 @@ class MelAudioDataset:
         noise = self.config.dither * torch.randn(length, generator=self._generator(key, DITHER))
         return Item(self._mel(path, audio, start, padded), padded + noise, len(segment), str(path))
 
-    def _path(self, item: int) -> Path:
-        return Path(self.config.dataset_path, self.utterances[item].path)
-
     def _check_mels(self) -> None:
         """Raise BadRows, which lists all clips without a cached mel."""
-        mels = [mel_path_of(self._path(item)) for item in range(len(self))]
+        mels = [mel_path_of(self.path(item)) for item in range(len(self))]
         absent = {
             item: f"no file {path}; `bash scripts/prepare_mels.sh` makes mels, or leave --load-mel-from-disk out"
             for item, path in enumerate(mels)

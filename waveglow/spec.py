@@ -201,7 +201,6 @@ SPEC = ModelSpec(
         grad_clip_thresh=None,
     ),
     make_dataset=MelAudioDataset,
-    check_clips=MelAudioDataset.check_clips,
     make_loss=make_loss,
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -193,35 +193,49 @@ def unusable_rows(
         try:
             dataset = spec.make_dataset(options, [utterances[index] for index in good])
             if check == "lengths":
-                spec.check_clips(dataset, None if samples is None else [samples[index] for index in good])
+                dataset.check_clips(None if samples is None else [samples[index] for index in good])
         except BadRows as error:
             problems |= {good[index]: problem for index, problem in error.problems.items()}
     return problems
 
 
-def check_clips(
-    paths: Iterable[Path],
-    problem_of: Callable[[int, Path, int | None], str | None],
-    samples: Sequence[int | None] | None,
-) -> None:
-    """Raise one BadRows for all clips with a problem.
+class ClipDataset:
+    """The clips of a filelist: what the models' datasets share. Each says which clips it refuses, and makes items of the others."""
 
-    `problem_of` takes a row's index, its file and its number of samples, None for that of the file's header; it may raise
-    DataError. `samples` are those of each clip, with None for one that is passed over.
-    """
-    problems: dict[int, str] = {}
-    for index, path in enumerate(paths):
-        known = samples[index] if samples is not None else None
-        if samples is not None and known is None:
-            continue
-        try:
-            problem = problem_of(index, path, known)
-        except DataError as error:
-            problem = str(error)
-        if problem:
-            problems[index] = problem
-    if problems:
-        raise BadRows(problems)
+    def __init__(self, options: Options, utterances: Sequence[Utterance]) -> None:
+        self.folder, self.utterances = Path(options.get("dataset_path", "./")), utterances
+        self.audio = from_options(AudioConfig, options)
+        self.stft = TacotronSTFT.from_config(self.audio)
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def path(self, item: int) -> Path:
+        """Return the file of a row."""
+        return self.folder / self.utterances[item].path
+
+    def problem_of(self, item: int, samples: int | None) -> str | None:
+        """Return why training refuses a clip, or None; `samples` as in audio_seconds. May raise DataError instead."""
+        return None
+
+    def check_clips(self, samples: Sequence[int | None] | None = None) -> None:
+        """Raise BadRows, which lists all clips that training refuses.
+
+        `samples` are those of each clip, with None for one that is passed over; by default the files' headers state them.
+        """
+        problems: dict[int, str] = {}
+        for item in range(len(self)):
+            known = samples[item] if samples is not None else None
+            if samples is not None and known is None:
+                continue
+            try:
+                problem = self.problem_of(item, known)
+            except DataError as error:
+                problem = str(error)
+            if problem:
+                problems[item] = problem
+        if problems:
+            raise BadRows(problems)
 
 
 def length_problem(path: Path, seconds: float, longest: float) -> str | None:
