@@ -80,7 +80,11 @@ def main(argv: list[str] | None = None) -> None:
         spec, hours = waiting[0], proposal.hours_of(waiting[0], waiting, left)
         request = make_request(starts[spec.name], hours, options.cpu)
         print(f"{spec.name}: measuring ten steps and one report …", flush=True)
-        found = propose(spec, material, request, plan, project, _audio_of(starts))
+        found, waiting = propose(spec, material, request, plan, project, _audio_of(starts)), waiting[1:]
+        quick = [name for name in plan.models if MODELS[name].takes_minutes and MODELS[name].role == spec.role]
+        if words := proposal.describe_hopeless(spec, found.settings.epochs, found.usual_epochs, hours, quick):
+            print(words, flush=True)
+            continue
         plan = replace(plan, models={**plan.models, spec.name: found.settings})
         if options.find_lr:
             plan = with_tested_rate(spec, plan, project)
@@ -89,17 +93,19 @@ def main(argv: list[str] | None = None) -> None:
         notes[spec.name] = asdict(found.figures)
         plan = replace(plan, notes={"material": asdict(material), "machine": notes})
         print("\n".join(describe(spec, plan, project, found.figures)), flush=True)
-        waiting = waiting[1:]
     planned = {name: settings.epochs for name, settings in plan.models.items()}
     if need := proposal.describe_need(usual, planned, measured, options.budget or 0.0):
         plan = replace(plan, notes=plan.notes | {NEED: need})
         print(need)
-    write_plan(project.plan, plan)
+    write_plan(project.plan, replace(plan, models={name: plan.models[name] for name in MODELS if name in plan.models}))
     print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
 
 
 def trainable_models() -> list[ModelSpec]:
-    """Return the models to plan in the order of their training; one whose packages are missing is named and left out."""
+    """Return the models in the order of planning: those that may be left out, vocoders, before those that get their time.
+
+    One whose packages are missing is named and left out.
+    """
     found = []
     for spec in MODELS.values():
         missing = [name for name in spec.training_packages if find_spec(name) is None]
@@ -107,7 +113,7 @@ def trainable_models() -> list[ModelSpec]:
             print(f"{spec.name}: left out, not installed: {', '.join(missing)}; {INSTALL}")
         else:
             found.append(spec)
-    return found
+    return sorted(found, key=lambda spec: (not spec.takes_minutes, spec.role != "vocoder"))
 
 
 def make_request(start: Path | None, hours: float | None, cpu: bool) -> proposal.PlanRequest:

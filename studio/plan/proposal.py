@@ -25,6 +25,7 @@ OVERHEAD = 0.9  # share of the time for the start, steps and reports; checkpoint
 REPORT_SHARE = 0.2  # of that time
 FEWEST_REPORTS = 2  # after the first epoch and after the last
 FEWEST_MINUTES = 5.0
+CHANCE = 0.1  # of the usual epochs; with 6 of 100, WaveGlow lost to a vocoder of minutes by far (docs/own-voice.md)
 FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
@@ -177,6 +178,16 @@ def describe_need(
     seconds = sum(expected_seconds(epochs, every[name], figures[name]) for name, epochs in usual.items()) / OVERHEAD
     whole = ", ".join(f"{usual[name]} of {name} (this plan: {planned[name]})" for name in short)
     return f"{duration(HOUR * limit)} is far too little here: about {seconds / HOUR:.1f} h are needed for the usual epochs, {whole}"
+
+
+def describe_hopeless(spec: ModelSpec, epochs: int, usual: int, hours: float | None, quick: Sequence[str]) -> str:
+    """Say why a model is left out: its limit allows hardly any epochs, and `quick` models of its role take minutes; else ""."""
+    if hours is None or not quick or spec.takes_minutes or epochs >= CHANCE * usual:
+        return ""
+    room = f"{duration(HOUR * hours)} has room for {epochs} of its usual {usual} epochs"
+    return (
+        f"{spec.name}: left out, since {room}, and {', '.join(quick)} sounds better than that; the others get its time"
+    )
 
 
 def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:

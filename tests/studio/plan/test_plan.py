@@ -140,6 +140,23 @@ def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
     assert proposal.hours_of(ACOUSTIC, waiting, None) is None and proposal.needed_hours(None, expected=9) is None
 
 
+@pytest.mark.parametrize(
+    ("spec", "epochs", "hours", "quick", "left_out"),
+    [
+        (VOCODER, 9, 0.05, ["PulseNoise"], True),
+        (VOCODER, 10, 0.05, ["PulseNoise"], False),
+        (VOCODER, 1, None, ["PulseNoise"], False),
+        (VOCODER, 1, 0.05, [], False),  # without it there would be no vocoder
+        (QUICK, 1, 0.05, ["PulseNoise"], False),
+    ],
+)
+def test_a_vocoder_that_cannot_win_is_left_out(spec, epochs, hours, quick, left_out) -> None:
+    words = proposal.describe_hopeless(spec, epochs, 100, hours, quick)
+    assert bool(words) == left_out
+    room = f"3 min has room for {epochs} of its usual 100 epochs, and PulseNoise sounds better than that"
+    assert not words or words == f"{spec.name}: left out, since {room}; the others get its time"
+
+
 def test_a_budget_that_is_far_too_short_is_named() -> None:
     measured = {"A": figures(report=6, start=120), "B": figures(report=6, start=120)}  # 50 s an epoch
     words = proposal.describe_need({"A": 150, "B": 10}, {"A": 3, "B": 9}, measured, 0.1)
