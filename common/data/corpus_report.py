@@ -1,4 +1,4 @@
-"""A corpus report: tables, histograms and one picture of the measurements in common.data.clip_report.
+"""A corpus report: tables and one picture of the measurements in common.data.clip_report.
 
 matplotlib is used as in common.data.pictures: Agg only, imported late.
 """
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 WORST = 10  # most rows of a table of clips
 LONG_TEXT = 200  # characters
 LONG_CLIP, SHORT_CLIP = 11.0, 0.3  # s
-BAR = 40  # characters of a histogram's longest bar
-MOST_BINS = 14
 SHOWN_TEXT = 60  # characters
 
 
@@ -57,7 +55,7 @@ def describe(found: Survey, cleaners: Sequence[str], dropped: Callable[[str], li
         findings.append(_characters(found.clips, cleaners, dropped))
         in_order = [finding for finding in findings if "\n" in finding]
         nothing_found = [finding for finding in findings if "\n" not in finding]
-        sections += [_quantities(found.clips), *_histograms(found.clips), *in_order]
+        sections += [_quantities(found.clips), *in_order]
         sections += ["\n".join(nothing_found)] if nothing_found else []
     return "\n\n".join(sections)
 
@@ -65,33 +63,6 @@ def describe(found: Survey, cleaners: Sequence[str], dropped: Callable[[str], li
 def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Indent a text table by two spaces, to stand below its section's title."""
     return indent(text_table(columns, header, rows), "  ")
-
-
-def histogram(values: Floats) -> str:
-    """Draw a histogram of values (C,) with bins of a round width; far values go into the first and last bins."""
-    values_in_view, moved = move_into_view(values)
-    width = _round_width((values_in_view.max() - values_in_view.min()) / MOST_BINS)
-    first = np.floor(values_in_view.min() / width)
-    counts = np.bincount((np.floor(values_in_view / width) - first).astype(int))
-    digits = max(0, -int(np.floor(np.log10(width))))
-    rows = []
-    for number, count in enumerate(counts):
-        low = (first + number) * width
-        bar = "█" * round(BAR * count / counts.max()) or ("▏" if count else "")
-        rows.append([f"{low:.{digits}f}", f"{low + width:.{digits}f}", int(count), bar])
-    if values.min() < values_in_view.min():
-        rows[0][0] = f"{values.min():.{digits}f}"
-    if values.max() > values_in_view.max():
-        rows[-1][1] = f"{values.max():.{digits}f}"
-    return table(">>><", ("from", "to", "clips", f"{moved} far out in the outermost" if moved else ""), rows)
-
-
-def _round_width(width: float) -> float:
-    """Round up to 1, 2 or 5 times a power of ten."""
-    if width < 1e-9:  # a single value, up to rounding
-        return 1.0
-    power = 10.0 ** np.floor(np.log10(width))
-    return float(next((step * power for step in (1, 2, 5) if step * power >= width), 10 * power))
 
 
 def _overview(found: Survey) -> str:
@@ -145,11 +116,6 @@ def _spread(values: Sequence[float]) -> tuple[float, ...]:
     # not interpolated, since one value may be -inf dB
     low, high = np.quantile(values, (0.05, 0.95), method="inverted_cdf")
     return min(values), low, float(np.median(values)), float(np.mean(values)), high, max(values)
-
-
-def _histograms(clips: Sequence[Clip]) -> Iterator[str]:
-    yield "Duration (s)\n" + histogram(np.array([clip.sound.duration for clip in clips]))
-    yield "Characters a second\n" + histogram(np.array([clip.pace for clip in clips]))
 
 
 def _name_clips(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:

@@ -83,6 +83,7 @@ def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
     """A.wav beside A.flac would share a copy and a mel; an id with its ending chooses one of them."""
     for name in ("a.wav", "a.flac", "b.ogg", "b.wav"):
         save(tmp_path / "wavs" / name, tone(0.1, RATE))
+    save(tmp_path / "copies" / "b.ogg", tone(0.1, RATE))  # those in wavs/ come first
     (tmp_path / "metadata.csv").write_text("a|one\nb.ogg|two\nb.wav|three\n")
     found = recordings.read_layout(tmp_path)
     assert found.problems == {
@@ -121,6 +122,8 @@ def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path)
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[1].path == tmp_path / "lists" / "clips" / "b.wav"
     assert found.problems[0] == f"no file {tmp_path}/lists/clips/a.wav"
+    save(tmp_path / "lists" / "clips" / "B.wav", tone(0.1, RATE))  # now it may be either
+    assert 1 in recordings.read_list(path, tmp_path / "data").problems
 
 
 def truncate(path: Path, lost: int) -> Path:
