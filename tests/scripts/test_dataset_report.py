@@ -143,6 +143,7 @@ def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     assert [line.split(": ")[0] for line in lines] == [f"{corpus / 'list.txt'}:{n}" for n in range(13, 20)]
     wanted = ["no such audio file", "16000 Hz", "2 channels", "not an audio file", "cut short", "no text", "0 '|'"]
     assert all(words in line for words, line in zip(wanted, lines, strict=True))
+    assert [line.count("16000 Hz") for line in lines] == [0, 1, 0, 0, 0, 0, 0]  # once is enough
     assert tail.startswith(f"7 of 19 rows are unusable (paths are relative to --dataset-path, now {corpus})")
 
 
