@@ -74,12 +74,14 @@ class Notes(Log):
     def __init__(self) -> None:
         self.records: list[tuple[tuple[int, ...], dict]] = []
         self.shown: dict[str, list[float]] = {}
+        self.places: dict[str, int] = {}  # of the newest values
         self.said: list[str] = []
 
     def log(self, step, data) -> None:
         self.records.append((step, dict(data)))
 
     def scalars(self, tag_prefix, values, step) -> None:
+        self.places[tag_prefix] = step
         for name, value in values.items():
             self.shown.setdefault(f"{tag_prefix}/{name}", []).append(value)
 

@@ -106,7 +106,7 @@ def test_validation_uses_the_average_and_its_own_random_numbers() -> None:
 
 def test_validation_is_the_mean_over_clips_and_moves_nothing_and_its_rates_are_items_a_second() -> None:
     state, notes = make_state(), Notes()
-    state.progress.epoch, state.progress.totals.iterations = 2, 5
+    state.progress.epoch, state.progress.iteration, state.progress.totals.iterations = 2, 11, 5
     before = torch.get_rng_state()
     result = validate(state, loader(5, 2, training=False), None, notes)
     assert torch.equal(torch.get_rng_state(), before)
@@ -121,7 +121,7 @@ def test_validation_is_the_mean_over_clips_and_moves_nothing_and_its_rates_are_i
     assert result["val_loss"] == pytest.approx(sum(losses) / 5, rel=1e-5)
     assert notes.records[-1][1] == result
     assert result["val_items_per_sec"] > 0
-    assert notes.shown["validation/loss"] == [result["val_loss"]]
+    assert (notes.shown["validation/loss"], notes.places) == ([result["val_loss"]], {"validation": 11})
     assert state.model.weight.grad is None
     state, notes, start = make_state(), Notes(), time.perf_counter()
     validate(state, loader(5, 2, training=False), None, notes)
