@@ -1,8 +1,8 @@
-"""Turn text into speech: python inference.py -i phrases/phrase.txt, with one phrase per line.
+"""Turn text into speech: python inference.py --text "Hello", or -i phrases/phrase.txt with one phrase per line.
 
 Speaks with the checkpoints given by flag, the newest ones in output/, or the embedded voice in voice/. Writes audio_I.wav and
-alignment_I.png to --output, where I is the phrase's line in the input file, from 0. `python -m multiproc inference.py …` splits the
-lines over several GPUs.
+alignment_I.png to --output, where I is the number of the line or of the --text, from 0. `python -m multiproc inference.py …`
+splits the lines over several GPUs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from common.arguments import (
     batch_size,
     file_suffix,
     log_path,
+    utf8,
 )
 from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS
 from common.audio.stft import AudioConfig
@@ -48,6 +49,7 @@ from common.inference.outputs import (
     EarlierRun,
     Live,
     Manifest,
+    how_to_play,
     is_finished,
     read_finished,
     remove_manifests,
@@ -71,6 +73,7 @@ SPECS = REGISTRY.values()
 MOST_PICTURES = 64
 # Problems of lines without sound
 STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {OTHERS_WRITTEN}"
+DASH, STDIN = Path("-"), Path("/dev/stdin")
 LONGEST_WAIT = timedelta(days=7)  # for other processes, which may have slower GPUs or longer lines
 
 
@@ -78,7 +81,10 @@ LONGEST_WAIT = timedelta(days=7)  # for other processes, which may have slower G
 class InferenceOptions(SpeakingOptions):
     """Options of inference.py. Raises UsageError for flags that contradict each other."""
 
-    input: Path = option(None, "text file with one phrase per line", "-i", required=True)
+    input: Path | None = option(None, "text file with one phrase per line; -: standard input", "-i")
+    text: list[str] | None = option(
+        None, "a phrase in place of a file; repeat it for several", action="append", type=utf8
+    )
     output: Path = option(Path("output"), "folder for sounds, pictures and the log, created if missing", "-o")
     suffix: str = option("", "text at the end of the output files' names", type=file_suffix)
     batch_size: int | None = option(
@@ -117,6 +123,12 @@ class InferenceOptions(SpeakingOptions):
         "log file: a name inside --output, with or without that folder, or an absolute path; a training run's log there is "
         "moved aside",
     )
+    verbose: bool = option(False, "also print all settings, which the log has in any case")
+
+    @property
+    def source(self) -> str:
+        """What messages about a phrase name, with its number."""
+        return "--text" if self.text else str(STDIN if self.input == DASH else self.input)
 
     def __post_init__(self) -> None:
         if self.torchscript and (self.config.half or self.config.int8):
@@ -153,15 +165,15 @@ class Totals(NamedTuple):
 def main(argv: list[str] | None = None) -> None:
     """Read phrases, load a voice, synthesise batch by batch, write."""
     options = parse_args(sys.argv[1:] if argv is None else argv)
-    texts = read_phrases(options.input)
+    texts = options.text or read_phrases(options.source)
     with precision.deterministic(options.deterministic), session(options.cpu, timeout=LONGEST_WAIT) as dist:
         run(options, texts, dist)
 
 
 def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     """Synthesise this process's share of the texts; the main process logs the run."""
-    if options.stream and dist.world_size > 1:
-        raise UsageError(f"--stream: {dist.world_size} processes, expected one")
+    if dist.world_size > 1 and (options.stream or options.input == DASH):
+        raise UsageError(f"{'--stream' if options.stream else '-i -'}: {dist.world_size} processes, expected one")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(dist.device)
     earlier, seed = read_earlier_run(options, dist)
@@ -169,7 +181,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     voice = Synthesizer.from_choice(choice, config=replace(options.config, seed=seed), device=dist.device)
     voice = script_voice(voice) if options.torchscript else voice
     lines = voice.lines(texts)
-    with lines_of(options.input):
+    with lines_of(options.source):
         voice.check(lines)
     with_words = [line for line in lines if voice.has_words(line.text)]
     if dist.is_main:
@@ -180,12 +192,12 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     settings = broadcast(digest_of(options, voice, choice), dist)
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
-    opened = NvLog(path) if dist.is_main else NullLog()
+    opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else NullLog()
     with opened as log, Manifest(options.output, options.suffix, settings, seed, dist.rank) as manifest:
         log.parameters(options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
-        sentences += unspoken_characters(voice, texts, options.input)
-        sentences += lines_without_words(lines, with_words, options.input)
+        sentences += unspoken_characters(voice, texts, options.source)
+        sentences += lines_without_words(lines, with_words, options.source)
         pending = [line for line in with_words if not is_finished(line, file_name(line, options), settings, earlier)]
         if options.resume:
             sentences.append(f"--resume: {len(with_words) - len(pending)} of {len(with_words)} lines are there")
@@ -193,9 +205,11 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
             log.say(line)
         threads = precision.balance_threads(dist.device, options.deterministic)
         job = InferenceJob(options, voice, dist, log, manifest, len(lines), threads)
-        with lines_of(options.input):
+        with lines_of(options.source):
             totals = stream_lines(pending, job) if options.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
+        if pending and not options.stream:
+            log.say(how_to_play(options.output / file_name(pending[0], options)))
 
 
 def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[EarlierRun, int]:
@@ -285,7 +299,9 @@ def report(totals: list[Totals], job: InferenceJob) -> None:
     if of_processes:
         job.log.log((), combine_numbers(of_processes, at_once=True) | totals[0].stream)
     if problems := sorted(problem for one in totals for problem in one.problems.items()):
-        raise DataError(join_problems([f"{job.options.input}:{number + 1}: {problem}" for number, problem in problems]))
+        raise DataError(
+            join_problems([f"{job.options.source}:{number + 1}: {problem}" for number, problem in problems])
+        )
 
 
 def move_training_log_aside(path: Path) -> list[str]:
@@ -322,24 +338,24 @@ def notes(options: InferenceOptions, description: str, audio: AudioConfig, dist:
         yield note
 
 
-def lines_without_words(lines: Sequence[Line], with_words: Sequence[Line], path: Path) -> list[str]:
+def lines_without_words(lines: Sequence[Line], with_words: Sequence[Line], source: str) -> list[str]:
     """Return a line that lists the phrases with nothing to say, if there are any."""
     spoken = {line.number for line in with_words}
     silent = [str(line.number + 1) for line in lines if line.number not in spoken]
     more = f" and {len(silent) - LONG_LIST} more" if len(silent) > LONG_LIST else ""
     listed = ", ".join(silent[:LONG_LIST])
-    return [f"{path}: no words in line{'s' * (len(silent) > 1)} {listed}{more}: no sound"] if silent else []
+    return [f"{source}: no words in line{'s' * (len(silent) > 1)} {listed}{more}: no sound"] if silent else []
 
 
-def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Iterator[str]:
+def unspoken_characters(voice: Synthesizer, texts: list[str], source: str) -> Iterator[str]:
     """Yield a line for each phrase with characters that the model has no symbol for, and for each that demands things in vain."""
     stages = acoustic_stages(voice.acoustic)
     for number, text in enumerate(texts, 1):
-        yield from (f"{path}:{number}: {note}" for note in stages.notes(text, voice.acoustic.options))
+        yield from (f"{source}:{number}: {note}" for note in stages.notes(text, voice.acoustic.options))
         if dropped := voice.unspoken(text):
             more = f" and {len(dropped) - LONG_LIST} more" if len(dropped) > LONG_LIST else ""
             characters = ", ".join(map(repr, dropped[:LONG_LIST]))
-            yield f"{path}:{number}: the alphabet has no {characters}{more}: left out"
+            yield f"{source}:{number}: the alphabet has no {characters}{more}: left out"
 
 
 def file_name(line: Line, options: InferenceOptions) -> str:
@@ -375,13 +391,15 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the parser: inference's own flags, a checkpoint for each model, and the models' flags."""
     parser = Parser(
         prog="inference.py",
-        usage="%(prog)s -i PHRASES [flags]  (-h lists them)",
+        usage="%(prog)s (-i PHRASES | --text TEXT) [flags]  (-h lists them)",
         description=__doc__,
         allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
-    add_fields(parser, InferenceOptions, *InferenceOptions.__annotations__)
-    add_fields(parser, SynthesisConfig, "longest_piece", "normalize")
+    phrases = ("input", "text")
+    add_fields(parser.add_mutually_exclusive_group(required=True), InferenceOptions, *phrases)
+    add_fields(parser, InferenceOptions, *(name for name in InferenceOptions.__annotations__ if name not in phrases))
+    add_fields(parser, SynthesisConfig, "longest_piece", "normalize", "speed")
     add_speaking_arguments(parser, SPECS, seed=None)
     for spec in SPECS:
         flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]

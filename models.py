@@ -11,7 +11,7 @@ from torch import nn
 import pulse_noise.spec
 import tacotron2.spec
 import waveglow.spec
-from common.arguments import actions_of, add_audio_arguments
+from common.arguments import model_options
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import build_model, restore_model
 from common.errors import UsageError
@@ -46,8 +46,7 @@ def load_model(name: str, path: Path | str) -> nn.Module:
 
 def default_options() -> dict[str, Any]:
     """Return the defaults of all flags of audio and of the models by name."""
-    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
-    return {action.dest: action.default for add in adders for action in actions_of(add)}
+    return model_options(REGISTRY.values())
 
 
 def recognise(path: Path, specs: Sequence[ModelSpec]) -> ModelSpec:

@@ -12,11 +12,12 @@ buffers between calls, so use a Synthesizer from one thread at a time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,55 +25,41 @@ from torch import Tensor
 from common import precision
 from common.audio.audio_processing import normalize
 from common.audio.stft import AudioConfig
-from common.checkpoint.files import find_last, load_checkpoint
-from common.checkpoint.weights import data_of, restore_model
 from common.data.lexicon import lexicon_of
+from common.draws import Draws
 from common.errors import DataError, UsageError
-from common.fast import Request
-from common.files import display_path
 from common.inference import stages
+from common.inference.checkpoints import Checkpoint, Checkpoints, Choice
 from common.inference.config import (
     BYTES_PER_LINE,
     DENOISING_STRENGTH,
-    EMBEDDED_DENOISING_STRENGTH,
     GRIFFIN_LIM,
     MOST_LINES,
-    TRAINED,
     SynthesisConfig,
-    check_data_options,
-    contradictions,
 )
-from common.inference.stages import AudioSteps, Batch, Line, PieceStream, Speech, acoustic_stages
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
-from common.inference.voice_folder import default_vocoder, find_checkpoint
+from common.inference.stages import AudioSteps, Batch, Line, MelBatch, PieceStream, Speech
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder, common_audio
 from common.inference.words import Word, list_words
 from common.run.memory import available_memory
-from common.spec import ModelSpec, Piece, config_of
-from models import REGISTRY, default_options, recognise
+from common.spec import Piece, config_of
+from models import REGISTRY, recognise
 
-__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
+__all__ = [
+    "GRIFFIN_LIM",
+    "Batch",
+    "Checkpoint",
+    "Choice",
+    "Line",
+    "Speech",
+    "SynthesisConfig",
+    "Synthesizer",
+    "choose_checkpoints",
+]
 
 # N samples, n samples of a part
 
 EMBEDDED = Path(__file__).resolve().parent / "voice"  # the embedded voice
 SILENT = "no sound, since the voice stopped before its first frame: add words or a full stop"
-
-Find = Callable[[ModelSpec], Path | None]  # finds a model's checkpoint in some place
-
-
-class Checkpoint(NamedTuple):
-    """A checkpoint file and the spec of the model in it."""
-
-    spec: ModelSpec
-    path: Path
-
-
-class Choice(NamedTuple):
-    """The checkpoints of a voice (no vocoder means Griffin-Lim), and a phrase that describes them."""
-
-    acoustic: Checkpoint
-    vocoder: Checkpoint | None
-    description: str
 
 
 class Synthesizer:
@@ -140,7 +127,7 @@ class Synthesizer:
             DataError: if its files are missing.
         """
         config = config or SynthesisConfig()
-        choice = _embedded_choice(config.vocoder)
+        choice = _checkpoints().choose_embedded(config.vocoder)
         if choice is None:
             raise DataError(f"{EMBEDDED}: no such voice here, expected a .safetensors file for each of its models")
         return cls.from_choice(choice, config=config, device=device)
@@ -196,9 +183,16 @@ class Synthesizer:
             yield positions, self.speak_batch([lines[position] for position in positions], size)
 
     def speak_batch(self, lines: Sequence[Line], most_pieces: int = 0) -> Batch:
-        """Turn lines into speech, at most `most_pieces` pieces at once (0: all). Raises DataError for texts that cannot be read."""
-        batch = stages.synthesise(lines, self._pipeline(), self.config.longest_piece, most_pieces)
-        return batch._replace(speeches=[speech and self._finish(speech) for speech in batch.speeches])
+        """Turn lines into speech, at most `most_pieces` pieces at once (0: all), in halves if memory is short.
+
+        Raises DataError for texts that cannot be read.
+        """
+        stages.check_texts([line.text for line in lines], self.acoustic)
+        cuts = [self._cut(line) for line in lines]
+        batch = self._speak_pieces([piece for cut in cuts for piece in cut], most_pieces)
+        in_order = iter(batch.speeches)
+        joined = [stages.join_pieces(list(islice(in_order, len(cut))), cut, self.audio) for cut in cuts]
+        return batch._replace(speeches=[speech and self._finish(speech) for speech in joined])
 
     def default_batch_size(self) -> int:
         """Return the batch size that the device's memory allows: a line per BYTES_PER_LINE, at most MOST_LINES."""
@@ -231,36 +225,141 @@ class Synthesizer:
         if (mode := self.config.normalize) != "none":
             message = "needs the whole audio, and a stream has none yet; leave one of them out"
             raise UsageError(f"--normalize {mode}: {message}")
-        return stages.bounded(
-            stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause), self._finish
-        )
+        return self._at_speed(self._stream(line, last_pause))
 
     def cut_line(self, line: Line) -> list[Piece]:
         """Split a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
         self.check([line])
-        return stages.cut_line(line, self.acoustic, self.config.longest_piece)
-
-    def speak_pieces(self, pieces: Sequence[Piece]) -> list[Speech | None]:
-        """Turn pieces from `cut_line` into speech, without pauses; None for those that do not fit into memory."""
-        speeches = stages.synthesise_pieces(pieces, self._pipeline()).speeches
-        return [speech and self._finish(speech) for speech in speeches]
+        return self._cut(line)
 
     def stream_pieces(self, pieces: Sequence[Piece], voices: Sequence[Synthesizer] | None = None) -> list[PieceStream]:
         """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which yields its audio in parts.
 
         Each stream yields and returns the same values as `stream_line` does for its piece, without the pause. Streams can be
-        advanced in turn.
+        advanced in turn. If memory is short, the mels are computed in halves.
 
         Args:
             pieces: pieces from `cut_line`.
             voices: a voice for each piece, made by `with_settings`, whose vocoder is used; by default this one.
         """
         own = voices or [self] * len(pieces)
-        streams = stages.stream_pieces(pieces, self._pipeline(), [voice.vocoder for voice in own])
-        return [
-            stream._replace(steps=stages.bounded(stream.steps, voice._finish))
-            for voice, stream in zip(own, streams, strict=True)
-        ]
+        try:
+            mels, numbers = self._mels(pieces)
+        except (RuntimeError, MemoryError) as error:
+            if len(pieces) == 1 or not precision.is_out_of_memory(error):
+                raise
+            mels = None
+        if mels is None:  # outside the handler, because the error keeps tensors alive
+            precision.free_cached_memory(self.device)
+            middle = len(pieces) // 2
+            halves = (slice(None, middle), slice(middle, None))
+            return [stream for half in halves for stream in self.stream_pieces(pieces[half], own[half])]
+        items = zip(pieces, own, strict=True)
+        return [voice._begin_piece(piece, mels.item(number), numbers) for number, (piece, voice) in enumerate(items)]
+
+    def _cut(self, line: Line) -> list[Piece]:
+        return stages.cut_line(line, self.acoustic, self.config.longest_piece)
+
+    def _mels(self, pieces: Sequence[Piece]) -> tuple[MelBatch, Numbers]:
+        draws = Draws.of([piece.key for piece in pieces], "acoustic", self.device)
+        texts = [piece.text for piece in pieces]
+        mels, numbers = stages.mels_from_texts(texts, self.acoustic, self.device, self.config.half, draws)
+        stages.check_finite(mels.mels, pieces, "mels", self.acoustic.path)
+        return mels, numbers
+
+    def _speak_pieces(self, pieces: Sequence[Piece], batch_size: int = 0) -> Batch:
+        """Pieces -> a speech each, in order, at most `batch_size` (0: all) at once, or in halves if memory is short."""
+        queue = stages.plan_batches(pieces, batch_size)
+        speeches: dict[int, Speech | None] = {}
+        numbers, halved = [], False
+        while queue:
+            batch = queue.pop(0)
+            outputs = self._speak_in_memory([pieces[number] for number in batch])
+            if outputs is None:
+                precision.free_cached_memory(self.device)
+            if outputs:
+                speeches |= zip(batch, outputs[0], strict=True)
+                numbers.append((len(batch), outputs[1]))
+            elif len(batch) == 1:
+                speeches[batch[0]] = None
+            else:
+                halved, middle = True, len(batch) // 2
+                queue[:0] = [batch[:middle], batch[middle:]]
+        return Batch([speeches[number] for number in range(len(pieces))], stages.combine_numbers(numbers), halved)
+
+    def _speak_in_memory(self, pieces: Sequence[Piece]) -> tuple[list[Speech], Numbers] | None:
+        """Pieces -> a speech each, as one batch; None if memory is short."""
+        try:
+            mels, numbers = self._mels(pieces)
+            draws = Draws.of([piece.key for piece in pieces], "vocoder", self.device)
+            audio, vocoder_numbers = self.vocoder(mels.mels, mels.lengths, draws)
+            stages.check_finite(audio, pieces, "audio", self._vocoder_path)
+            return stages.make_speeches(mels, audio, pieces, self.audio), numbers | vocoder_numbers
+        except (RuntimeError, MemoryError) as error:
+            if not precision.is_out_of_memory(error):
+                raise
+        return None
+
+    def _stream(self, line: Line, last_pause: float) -> AudioSteps:
+        """Yield the audio of a line piece by piece, with all pauses; return its speech and numbers."""
+        pieces, rate = self.cut_line(line), self.audio.sampling_rate
+        speeches, numbers = [], []
+        for piece in pieces:
+            if piece.lead:
+                yield torch.zeros(round(piece.lead * rate))
+            mels, of_mels = self._mels([piece])
+            speech, of_piece = yield from self._vocode(piece, mels.item(0), of_mels)
+            speeches.append(speech)
+            numbers.append((1, of_piece))
+            pause = piece.pause + (last_pause if piece is pieces[-1] else 0.0)
+            yield torch.zeros(round(pause * rate))
+        joined = stages.join_pieces(speeches, pieces, self.audio)
+        assert joined is not None
+        return joined, stages.combine_numbers(numbers)
+
+    def _begin_piece(self, piece: Piece, mels: MelBatch, numbers: Numbers) -> PieceStream:
+        (draft,) = stages.make_speeches(mels, torch.zeros(1, 0), [piece], self.audio)
+        return PieceStream(self._timed(draft), self._at_speed(self._vocode(piece, mels, numbers)))
+
+    def _vocode(self, piece: Piece, mels: MelBatch, numbers: Numbers) -> AudioSteps:
+        """Yield the audio of one piece's mels in parts, clamped to [-1, 1], on the CPU; return its speech and numbers."""
+
+        def finish(audio: Tensor) -> Tensor:
+            stages.check_finite(audio[None], [piece], "audio", self._vocoder_path)
+            return audio.cpu().clamp(-1, 1)
+
+        draws = Draws.of([piece.key], "vocoder", self.device)
+        steps = self.vocoder.stream(mels.mels, mels.lengths, draws)
+        audio, vocoder_numbers = yield from stages.map_parts(steps, finish)
+        (speech,) = stages.make_speeches(mels, audio.clamp(-1, 1), [piece], self.audio)
+        return speech, numbers | vocoder_numbers
+
+    def _at_speed(self, steps: AudioSteps) -> AudioSteps:
+        """Yield and return the audio of some steps at the config's speed."""
+        if self.config.speed == 1.0:
+            return (yield from steps)
+        from common.audio.tempo import Filter  # loaded only for another speed
+
+        rate = self.audio.sampling_rate
+        tempo = Filter(rate, self.config.speed, rate)
+        speech, numbers = yield from stages.map_parts(steps, lambda audio: tempo.process(audio).clamp(-1, 1))
+        yield tempo.finish().clamp(-1, 1)
+        return self._finish(speech), numbers
+
+    def _finish(self, speech: Speech) -> Speech:
+        """Return a speech at the speed and the level of the config."""
+        if (speed := self.config.speed) != 1.0:
+            from common.audio.tempo import change_speed
+
+            audio = change_speed(speech.audio, speech.sampling_rate, speed)
+            speech = self._timed(speech)._replace(audio=audio)
+        return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
+
+    def _timed(self, speech: Speech) -> Speech:
+        """Return a speech whose parts have the times of the config's speed."""
+        speed = self.config.speed
+        parts = [part._replace(start=part.start / speed, seconds=part.seconds / speed) for part in speech.parts]
+        return speech._replace(parts=tuple(parts))
 
     def with_settings(
         self, seed: int, sigma_infer: float | None = None, denoising_strength: float | None = None
@@ -278,15 +377,16 @@ class Synthesizer:
 
     def symbols(self, text: str) -> list[str]:
         """List the symbols that a text is read as, one per id."""
-        return acoustic_stages(self.acoustic).spell(text, self.acoustic.options)
+        return stages.acoustic_stages(self.acoustic).spell(text, self.acoustic.options)
 
     def words(self, text: str, speech: Speech) -> list[Word]:
         """List the words of a text with the seconds in which this voice's `speech` of it speaks them. Marks alone are no words."""
-        return list_words(acoustic_stages(self.acoustic).written(text, self.acoustic.options), speech, self.symbols)
+        written = stages.acoustic_stages(self.acoustic).written(text, self.acoustic.options)
+        return list_words(written, speech, self.symbols)
 
     def unspoken(self, text: str) -> list[str]:
         """List the characters of a text that the model has no symbol for."""
-        return acoustic_stages(self.acoustic).unspoken(text, self.acoustic.options)
+        return stages.acoustic_stages(self.acoustic).unspoken(text, self.acoustic.options)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of this voice, both those stored in its checkpoints and those of decoding."""
@@ -312,21 +412,13 @@ class Synthesizer:
         strength = self.denoising_strength
         return NeuralVocoder(self.vocoding, self.audio, self.device, config.half, config.sigma_infer, strength)
 
-    def _pipeline(self) -> stages.Pipeline:
-        file = self.vocoding.path if self.vocoding else None
-        return stages.Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half, file)
-
-    def _finish(self, speech: Speech) -> Speech:
-        return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
+    @property
+    def _vocoder_path(self) -> Path | None:
+        return self.vocoding.path if self.vocoding else None
 
 
 def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:
     """Choose the checkpoints of a voice: the named ones, otherwise those in output/, otherwise the embedded voice.
-
-    - If only one role is named, the other one's checkpoint comes from output/.
-    - output/ is enough if it has both roles, or an acoustic model alone, which then speaks through Griffin-Lim.
-    - A vocoder alone is not enough, because it may not fit the mels of models from elsewhere.
-    - The embedded voice speaks through the vocoder in its config.json.
 
     Args:
         named: checkpoints by the flags of their models.
@@ -335,116 +427,19 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
     Raises:
         DataError: if there is none; the message names the missing file.
     """
-    named = named or {}
-
-    def find(spec: ModelSpec) -> Path | None:
-        return named.get(spec.flag)
-
-    def choose(role: str) -> Checkpoint | None:
-        return _find(role, find, vocoder) or _find(role, _trained_checkpoint, vocoder)
-
-    acoustic, model = choose("acoustic"), None if vocoder == GRIFFIN_LIM else choose("vocoder")
-    if acoustic and (model or vocoder == GRIFFIN_LIM):
-        return Choice(acoustic, model, _describe(acoustic, model))
-    if acoustic and not named and vocoder is None:
-        return Choice(acoustic, None, f"{_describe(acoustic, None)}, as {TRAINED}/ has no vocoder model")
-    own = None if named else _embedded_choice(vocoder)
-    if own is None:
-        raise _missing("vocoder" if acoustic or (not named and _embedded_choice(None)) else "acoustic", vocoder)
-    alone = acoustic or model
-    unused = f"; not {alone.path}, which is alone in {TRAINED}/" if alone else ""
-    return own._replace(description=own.description + unused)
+    return _checkpoints().choose(named or {}, vocoder)
 
 
-def _embedded_choice(vocoder: str | None) -> Choice | None:
-    """Return the embedded voice with a vocoder, by default the one in its config.json; None if a file is missing."""
-    wanted = vocoder or default_vocoder(EMBEDDED, REGISTRY.values())
-    acoustic = _find("acoustic", _embedded, None)
-    model = None if wanted == GRIFFIN_LIM else _find("vocoder", _embedded, wanted)
-    if acoustic is None or (model is None and wanted != GRIFFIN_LIM):
-        return None
-    return Choice(acoustic, model, f"the embedded one, {_describe(acoustic, model)}")
-
-
-def _trained_checkpoint(spec: ModelSpec) -> Path | None:
-    """Find a model's newest checkpoint in output/."""
-    return find_last(TRAINED, spec.name)
-
-
-def _embedded(spec: ModelSpec) -> Path | None:
-    """Find a model's file in the embedded voice."""
-    return find_checkpoint(EMBEDDED, spec)
-
-
-def candidates(role: str, vocoder: str | None = None) -> list[ModelSpec]:
-    """List the models of a role; `vocoder`, a model's flag, chooses between several."""
-    specs = [spec for spec in REGISTRY.values() if spec.role == role]
-    return [spec for spec in specs if spec.flag == vocoder] or specs
-
-
-def _find(role: str, find: Find, vocoder: str | None) -> Checkpoint | None:
-    """Return the first checkpoint of a role that `find` finds."""
-    pairs = ((spec, find(spec)) for spec in candidates(role, vocoder))
-    return next((Checkpoint(spec, path) for spec, path in pairs if path), None)
-
-
-def _describe(acoustic: Checkpoint, vocoder: Checkpoint | None) -> str:
-    """Name the files, relative to the current folder if they are inside it."""
-    files = " and ".join(display_path(checkpoint.path) for checkpoint in (acoustic, vocoder) if checkpoint)
-    return files if vocoder else f"{files} through {GRIFFIN_LIM}"
-
-
-def _missing(role: str, vocoder: str | None) -> DataError:
-    """Build the error that names a role's missing checkpoint and the ways to get one."""
-    specs = candidates(role, vocoder)
-    names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
-    flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
-    instead = f", or speak without one: --vocoder {GRIFFIN_LIM}" if role == "vocoder" else ""
-    embedded = "speaks where no checkpoint is named" if _embedded_choice(None) else "is not here"
-    return DataError(
-        f"no {role} model: there is no {names}; name one with {flags}, train one with "
-        f"`bash scripts/quickstart.sh` (minutes) or `{specs[0].train_command}`{instead}; "
-        f"the embedded voice, {EMBEDDED.name}/, {embedded}"
-    )
+def _checkpoints() -> Checkpoints:
+    return Checkpoints(REGISTRY.values(), EMBEDDED)
 
 
 def _as_checkpoint(role: str, source: str | PathLike[str] | Checkpoint, config: SynthesisConfig) -> Checkpoint:
     if isinstance(source, Checkpoint):
         return source
-    return Checkpoint(recognise(Path(source), candidates(role, config.vocoder)), Path(source))
+    return Checkpoint(recognise(Path(source), _checkpoints().candidates(role, config.vocoder)), Path(source))
 
 
 def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) -> LoadedModel:
-    """Load a model as its checkpoint's stored config describes it, along with the data options of its training.
-
-    Raises UsageError for options that contradict the stored settings, or unknown ones, and DataError for a file that cannot be
-    read or does not contain this model.
-    """
-    spec, path = checkpoint
-    contents = load_checkpoint(path)
-    data, options, stored = data_of(contents), _options(config), contents.get("config", {})
-    check_data_options(spec, data, stored, path)
-    own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
-    requested = spec.config_from_options(config.options)
-    requested_data = {name: config.options[name] for name in data if name in config.options}
-    clashes = contradictions(requested, stored, spec.free_at_inference) + contradictions(requested_data, data)
-    if clashes:
-        raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint stores its settings")
-    free = {name: value for name, value in requested.items() if name in spec.free_at_inference}
-    with precision.separate_rng(device, 0):  # building a model draws weights
-        if free:
-            with torch.device("meta"):
-                spec.build(**free)  # so that an error in these values is blamed on the flags, not on the file
-        # the oldest files have no config
-        settings = free if "config" in contents else spec.config_from_options(options | data)
-        model = restore_model(spec, contents, path, settings).to(device).eval()
-        loaded = LoadedModel(spec, model, options | own | data, path, spec.assumed(data, config_of(model)))
-        return stages.prepare_model(loaded, Request(config.half, config.int8), config.plain)
-
-
-def _options(config: SynthesisConfig) -> dict[str, Any]:
-    """Return the flags of audio and of the models, from the config or by default. Raises UsageError for unknown names."""
-    defaults = default_options()
-    if unknown := [name for name in config.options if name not in defaults]:
-        raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
-    return defaults | dict(config.options)
+    """Load a model as Checkpoints.load does."""
+    return _checkpoints().load(checkpoint, config, device)

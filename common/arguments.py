@@ -7,13 +7,16 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import DataError, UsageError
 from common.files import parse_json, read_content
 from common.options import add_fields
 from common.parser import Parser
+
+if TYPE_CHECKING:
+    from common.spec import ModelSpec
 
 LARGEST_SEED = 2**32 - 1
 TRUTH = {
@@ -99,6 +102,12 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
     add_fields(parser.add_argument_group("audio"), AudioConfig)
 
 
+def model_options(specs: Iterable[ModelSpec]) -> dict[str, Any]:
+    """Return the defaults of the flags of audio and of models by name."""
+    adders = [add_audio_arguments, *(spec.add_arguments for spec in specs)]
+    return {action.dest: action.default for add in adders for action in actions_of(add)}
+
+
 def log_path(output: Path, log_file: str) -> Path:
     """Return the file that --log-file names: inside --output, unless it already begins with --output or is absolute.
 
@@ -117,6 +126,15 @@ def file_suffix(text: str) -> str:
     """An argparse type: the end of a file name, without a folder."""
     if {"/", "\0", os.sep} & set(text):
         raise argparse.ArgumentTypeError(f"{text!r}, expected a part of a file name, without '/'")
+    return text
+
+
+def utf8(text: str) -> str:
+    """An argparse type: a text without bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected UTF-8") from None
     return text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from common import arguments
 from common.errors import UsageError
 from common.inference.arguments import vocoder_flags
-from common.inference.config import GRIFFIN_LIM
+from common.inference.config import FASTEST, GRIFFIN_LIM, SLOWEST, SPEED
 from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, option, problems_of
 from common.quality.recogniser import SIZES
 from common.spec import SENTENCE_PAUSE
@@ -23,11 +23,9 @@ KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
 INSTRUCTIONS = (
     "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
 )
-SLOWEST, FASTEST = 0.25, 4.0  # of OpenAI's API
 LOUDEST = 10.0
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of files
 PCM_RATE = 24_000  # Hz, of OpenAI's pcm; clients do not ask, since pcm has no header
-SPEED = Check(lambda speed: SLOWEST <= speed <= FASTEST, f"{SLOWEST:g} to {FASTEST:g}")
 VOLUME = Check(lambda volume: 0 <= volume <= LOUDEST, f"0 to {LOUDEST:g}")
 NOT_EMPTY = Check(lambda key: bool(key.strip()), "a key, or no such flag")
 ADDRESS = Check(lambda url: url.startswith(("http://", "https://")), "http://… or https://…")

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
-from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
 
 import av
 import numpy as np
+import torch
 from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
-from av.filter import Graph
 from torch import Tensor
 
 from common.audio.audio_processing import to_pcm
+from common.audio.tempo import Filter, make_frame
 
 # n samples of a part
 
-SLOWEST_FILTER = 0.5  # of FFmpeg's atempo; slower speeds need several of them
 BIT_RATE = 64_000  # bits per second of lossy formats
 OGG_PAGE = 100_000  # microseconds; FFmpeg's default of one second would delay the first sound
 STREAMED_DATA = 0x7FFFF000  # size in a wav header while the length is unknown; readers then read to the end
@@ -90,12 +87,12 @@ class Encoder:
         """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for non-finite samples."""
         audio = audio.float() * self._volume
         samples = to_pcm(audio)  # without a filter, and to refuse what is not finite
-        return self._file.write(samples if self._filter is None else self._filter.process(audio.numpy()))
+        return self._file.write(samples if self._filter is None else to_pcm(self._filter.process(audio)))
 
     def finish(self) -> bytes:
         """Return the last bytes."""
-        last = self._file.write(self._filter.finish() if self._filter is not None else np.zeros(0, "<i2"))
-        return last + self._file.finish()
+        last = torch.zeros(0) if self._filter is None else self._filter.finish()
+        return self._file.write(to_pcm(last)) + self._file.finish()
 
 
 class Samples:
@@ -117,45 +114,6 @@ class Samples:
     def _take(self, size: int) -> bytes:
         header, self.needs_header = wav_header(self.rate, size) if self.needs_header else b"", False
         return header + self.bytes.take()
-
-
-class Filter:
-    """FFmpeg's filters for speed and sampling rate: float samples (n,) -> 16-bit samples."""
-
-    def __init__(self, rate: int, speed: float, output_rate: int) -> None:
-        self.rate, self.position = rate, 0
-        self.graph = Graph()
-        nodes = [self.graph.add_abuffer(sample_rate=rate, format="flt", layout="mono", time_base=Fraction(1, rate))]
-        nodes += [self.graph.add("atempo", f"{factor:.6f}") for factor in tempo_factors(speed)]
-        nodes += [self.graph.add("aresample", str(output_rate)), self.graph.add("aformat", "sample_fmts=flt")]
-        nodes.append(self.graph.add("abuffersink"))
-        for node, following in pairwise(nodes):
-            node.link_to(following)
-        self.graph.configure()
-        self.source, self.sink = nodes[0], nodes[-1]
-
-    def process(self, samples: np.ndarray) -> np.ndarray:
-        """Return the samples that are ready."""
-        if len(samples):
-            self.source.push(make_frame(samples, "flt", self.rate, self.position))
-            self.position += len(samples)
-        return self._pull()
-
-    def finish(self) -> np.ndarray:
-        """Return the last samples."""
-        self.source.push(None)
-        return self._pull()
-
-    def _pull(self) -> np.ndarray:
-        parts = [np.zeros(0, np.float32)]
-        while True:
-            try:
-                frame = self.sink.pull()
-            except (av.error.BlockingIOError, av.error.EOFError):  # no more for now, no more at all
-                break
-            assert isinstance(frame, AudioFrame)
-            parts.append(frame.to_ndarray()[0])
-        return np.clip(np.rint(np.concatenate(parts) * 32768.0), -32768, 32767).astype("<i2")
 
 
 class Container:
@@ -218,22 +176,6 @@ class Whole(io.BytesIO):
     def take(self) -> bytes:
         """Return nothing before the end."""
         return b""
-
-
-def make_frame(samples: np.ndarray, sample_format: str, rate: int, position: int) -> AudioFrame:
-    """Make FFmpeg's frame of samples (n,) that start at a position of the stream."""
-    frame = AudioFrame.from_ndarray(np.ascontiguousarray(samples[None]), format=sample_format, layout="mono")
-    frame.sample_rate, frame.pts, frame.time_base = rate, position, Fraction(1, rate)
-    return frame
-
-
-def tempo_factors(speed: float) -> Iterator[float]:
-    """Split a speed into factors within the range of FFmpeg's atempo."""
-    while speed < SLOWEST_FILTER:
-        yield SLOWEST_FILTER
-        speed /= SLOWEST_FILTER
-    if speed != 1.0:
-        yield speed
 
 
 def wav_header(rate: int, size: int = STREAMED_DATA) -> bytes:

@@ -11,7 +11,8 @@ from common.inference.config import contradictions
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from models import REGISTRY
 from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, choose_checkpoints, load
-from tests.common.inference.test_stages import CPU, FirstMels, SmallMemory, exhaust, pipeline
+from tests.common.inference.test_stages import CPU, FirstMels, SmallMemory, exhaust
+from tests.common.inference.test_stages import simple_voice as voice_of_letters
 from tests.common.inference.test_vocoders import SIZES
 from tests.common.training.test_fine_tuning import SIZES as TACOTRON2_SIZES
 from tests.common.training.test_fine_tuning import start_file
@@ -21,7 +22,7 @@ AUDIO = {"sampling_rate": 8, "hop_length": 4, "filter_length": 16, "win_length":
 
 def voice(own: dict[str, Any] | None = None, **config: Any) -> Synthesizer:
     """A voice with an untrained WaveGlow, whose checkpoint has `own` options."""
-    acoustic = pipeline().acoustic
+    acoustic = voice_of_letters().acoustic
     acoustic = acoustic._replace(options=acoustic.options | AUDIO)
     with torch.random.fork_rng():
         vocoding = LoadedModel(REGISTRY["WaveGlow"], REGISTRY["WaveGlow"].build(**SIZES).eval(), AUDIO | (own or {}))
@@ -31,7 +32,7 @@ def voice(own: dict[str, Any] | None = None, **config: Any) -> Synthesizer:
 def simple_voice(**config: Any) -> Synthesizer:
     """A voice whose audio is the number of each letter, from 1, for eight samples."""
     one = voice(**config)
-    one.vocoder = FirstMels()  # type: ignore[assignment]
+    one.vocoder = FirstMels(1.0)  # type: ignore[assignment]
     return one
 
 

@@ -37,7 +37,7 @@ def command(folder: Path, *words: object) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"longest_piece": 30}, ["--longest-piece", 30]),
+        ({"longest_piece": 30, "speed": 1.5}, ["--longest-piece", 30, "--speed", 1.5]),
         ({"seed": 5, "sigma_infer": 0.5}, ["--seed", 5, "-s", 0.5]),
         ({"denoising_strength": 0.0, "plain": True}, ["-d", 0, "--plain"]),
         ({"options": {"max_decoder_steps": 7}, "normalize": "peak"}, ["--max-decoder-steps", 7, "--normalize", "peak"]),

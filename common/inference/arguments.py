@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.arguments import actions_of, add_audio_arguments, add_retired_arguments, given_options
+from common.arguments import add_audio_arguments, add_retired_arguments, given_options, model_options
 from common.inference.config import GRIFFIN_LIM, TRAINED, SynthesisConfig
 from common.inference.voice_folder import default_vocoder, read_voice_folder
 from common.options import add_fields, from_options, option
@@ -115,9 +115,3 @@ def _named(args: argparse.Namespace, specs: Specs) -> dict[str, Path]:
 def own_flags(args: argparse.Namespace, specs: Specs) -> dict[str, Any]:
     """Return the flags that no checkpoint stores: a command's own."""
     return {name: value for name, value in vars(args).items() if name not in model_options(specs)}
-
-
-def model_options(specs: Specs) -> set[str]:
-    """Return the names of the flags of audio and of the models."""
-    adders = [add_audio_arguments, *(spec.add_arguments for spec in specs)]
-    return {action.dest for add in adders for action in actions_of(add)}

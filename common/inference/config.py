@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.data.lexicon import Lexicon, lexicon_of
 from common.errors import DataError, UsageError
-from common.options import NOT_NEGATIVE, flag_of, from_options, option, problems_of
+from common.options import NOT_NEGATIVE, Check, flag_of, from_options, option, problems_of
 from common.spec import AcousticInference, ModelSpec
 
 GRIFFIN_LIM = "griffin-lim"  # instead of a vocoder model
@@ -24,6 +25,9 @@ BYTES_PER_LINE = 2**30  # of device memory per line of a batch, if no batch size
 MOST_LINES = 64
 LONG_LIST = 8  # longest list that a message shows in full
 EMBEDDED_DENOISING_STRENGTH = 0.03  # the embedded WaveGlow is small and hums; voice/README.md has the measurement
+
+SLOWEST, FASTEST = 0.25, 4.0  # as in OpenAI's API
+SPEED = Check(lambda speed: SLOWEST <= speed <= FASTEST, f"{SLOWEST:g} to {FASTEST:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,11 @@ class SynthesisConfig:
         f"loudness: RMS of {TARGET_RMS}, without clipping",
         choices=NORMALIZATIONS,
     )
+    speed: float = option(
+        1.0,
+        f"speed of the speech, {SLOWEST:g} to {FASTEST:g}; the pitch stays the same; needs the package av",
+        check=SPEED,
+    )
     # in a program, a Lexicon or a mapping will do as well
     lexicon: Path | Lexicon | Mapping[str, str] | None = option(
         None,
@@ -81,6 +90,8 @@ class SynthesisConfig:
         problems = problems_of(self)
         if self.normalize not in NORMALIZATIONS:
             problems.append(f"--normalize: {self.normalize!r}, expected one of {', '.join(NORMALIZATIONS)}")
+        if self.speed != 1.0 and not find_spec("av"):
+            problems.append("--speed: needs the package av, which `python -m pip install av` installs")
         if problems:
             raise UsageError("\n".join(problems))
 

@@ -12,6 +12,8 @@ import hashlib
 import html
 import json
 import re
+import shlex
+import shutil
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +30,8 @@ from common.inference.stages import Line, Speech
 from common.inference.words import Word
 
 DIGEST_BYTES = 12
+WAV_ONLY = "aplay"
+PLAYERS = ("afplay", WAV_ONLY, "paplay", "pw-play", "ffplay -nodisp -autoexit")
 OTHERS_WRITTEN = "the other lines are written"
 UNFIT = f"does not fit into memory, not even as the only line of a batch; {OTHERS_WRITTEN}"
 
@@ -37,7 +41,19 @@ def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMP
     save_audio(path, speech.audio, speech.sampling_rate, sample_format)
     warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
     pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
-    return f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s  {shorten(text)}{pieces}{warning}"
+    shown = shorten(" ".join(text.split()))
+    return f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s  {shown}{pieces}{warning}"
+
+
+def how_to_play(path: Path) -> str:
+    """Return a line on how to hear a sound file: by the first of PLAYERS on this machine, otherwise by any."""
+    players = (
+        player
+        for player in PLAYERS
+        if shutil.which(player.split()[0]) and (player != WAV_ONLY or path.suffix == ".wav")
+    )
+    player = next(players, None)
+    return f"to hear it: {player} {shlex.quote(str(path))}" if player else f"to hear it, open {path} in a player"
 
 
 class Live:

@@ -1,12 +1,11 @@
-"""The stages of inference, each a timed function over tensors: lines -> mels -> audio, trimmed and joined."""
+"""The stages of inference, pure functions over texts and tensors: lines -> pieces -> mels -> audio -> speech."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +18,14 @@ from common.data.lexicon import Lexicon
 from common.draws import Draws
 from common.errors import UsageError
 from common.fast import Request, accelerate
-from common.inference.vocoders import MIN_FRAMES, AudioAndNumbers, LoadedModel, Numbers, Vocoder, time_call
+from common.inference.vocoders import MIN_FRAMES, LoadedModel, Numbers, time_call
 from common.layers import length_mask
 from common.quality.attention import attention_focus
 from common.spec import AcousticInference, Piece
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
+
+Result = TypeVar("Result")
 
 PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # suffixes of the numbers in the log
 TEXT_PAUSE = 0.5  # seconds of silence after each of several lines in a stream
@@ -105,17 +106,6 @@ class Speech(NamedTuple):
             first += part.steps
 
 
-class Pipeline(NamedTuple):
-    """The stages of a voice, with their device and precision."""
-
-    acoustic: LoadedModel
-    vocoder: Vocoder
-    audio: AudioConfig
-    device: torch.device
-    half: bool
-    vocoder_path: Path | None = None  # the vocoder's checkpoint, if any
-
-
 class Batch(NamedTuple):
     """The outputs of some lines, in order."""
 
@@ -124,7 +114,6 @@ class Batch(NamedTuple):
     halved: bool  # True if memory was short and the lines ran in smaller batches
 
 
-SpeechesAndNumbers = tuple[list[Speech], Numbers]
 # Yields audio (n,); returns its speech, and numbers for the log.
 AudioSteps = Generator[Tensor, None, tuple[Speech, Numbers]]
 
@@ -134,6 +123,18 @@ class PieceStream(NamedTuple):
 
     draft: Speech
     steps: AudioSteps
+
+
+def map_parts(
+    steps: Generator[Tensor, None, Result], change: Callable[[Tensor], Tensor]
+) -> Generator[Tensor, None, Result]:
+    """Yield what `change` makes of each part of some steps, and return their result."""
+    while True:
+        try:
+            part = next(steps)
+        except StopIteration as end:
+            return end.value
+        yield change(part)
 
 
 def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
@@ -189,129 +190,6 @@ def plan_batches(lines: Sequence[Line | Piece], batch_size: int) -> list[list[in
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0, batch_size: int = 0) -> Batch:
-    """Lines -> speech; texts of more than `longest_piece` characters (0: no limit) in pieces with pauses between them.
-
-    The models run on at most `batch_size` pieces (0: all) at once; a batch that does not fit into memory runs in halves.
-    A text without words has an empty speech. Raises BadRows as the model's encode does.
-    """
-    check_texts([line.text for line in lines], pipeline.acoustic)
-    cuts = [cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
-    batch = synthesise_pieces([piece for of_line in cuts for piece in of_line], pipeline, batch_size)
-    in_order = iter(batch.speeches)
-    joined = [join_pieces(list(islice(in_order, len(of_line))), of_line, pipeline.audio) for of_line in cuts]
-    return batch._replace(speeches=joined)
-
-
-def synthesise_pieces(pieces: Sequence[Piece], pipeline: Pipeline, batch_size: int = 0) -> Batch:
-    """Pieces -> a speech each, in order, at most `batch_size` (0: all) at once, or in halves if memory is short."""
-    queue = plan_batches(pieces, batch_size)
-    speeches: dict[int, Speech | None] = {}
-    numbers, halved = [], False
-    while queue:
-        batch = queue.pop(0)
-        outputs = _synthesise_in_memory([pieces[number] for number in batch], pipeline)
-        if outputs is None:
-            precision.free_cached_memory(pipeline.device)
-        if outputs:
-            speeches |= zip(batch, outputs[0], strict=True)
-            numbers.append((len(batch), outputs[1]))
-        elif len(batch) == 1:
-            speeches[batch[0]] = None
-        else:
-            halved, middle = True, len(batch) // 2
-            queue[:0] = [batch[:middle], batch[middle:]]
-    return Batch([speeches[number] for number in range(len(pieces))], combine_numbers(numbers), halved)
-
-
-def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> AudioSteps:
-    """Yield the audio of a line in parts (n,), each as soon as it is ready; return its speech and the numbers for the log.
-
-    Pieces are synthesised one after another. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the parts
-    equal the audio of `synthesise`, up to differences at the edges of a vocoder's parts.
-    """
-    require_words([line.text], pipeline.acoustic)
-    pieces = cut_line(line, pipeline.acoustic, longest_piece)
-    speeches: list[Speech] = []
-    numbers = []
-    rate = pipeline.audio.sampling_rate
-    for piece in pieces:
-        if piece.lead:
-            yield torch.zeros(round(piece.lead * rate))
-        (piece_stream,) = stream_pieces([piece], pipeline)
-        speech, of_piece = yield from piece_stream.steps
-        speeches.append(speech)
-        numbers.append((1, of_piece))
-        pause = piece.pause + (last_pause if piece is pieces[-1] else 0.0)
-        yield torch.zeros(round(pause * rate))
-    joined = join_pieces(speeches, pieces, pipeline.audio)
-    assert joined is not None
-    return joined, combine_numbers(numbers)
-
-
-def stream_pieces(
-    pieces: Sequence[Piece], pipeline: Pipeline, vocoders: Sequence[Vocoder] | None = None
-) -> list[PieceStream]:
-    """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which computes its audio without its pause.
-
-    If memory is short, the mels are computed in halves. `vocoders` has one for each piece, by default the pipeline's.
-    """
-    try:
-        mels, numbers = _mels(pieces, pipeline)
-    except (RuntimeError, MemoryError) as error:
-        if len(pieces) == 1 or not precision.is_out_of_memory(error):
-            raise
-        mels = None
-    own = vocoders or [pipeline.vocoder] * len(pieces)
-    if mels is None:  # outside the handler, because the error keeps tensors alive
-        precision.free_cached_memory(pipeline.device)
-        middle = len(pieces) // 2
-        halves = (slice(None, middle), slice(middle, None))
-        return [steps for half in halves for steps in stream_pieces(pieces[half], pipeline, own[half])]
-    items = (mels.item(number) for number in range(len(pieces)))
-    return [
-        _stream_piece(piece, item, numbers, vocoder, pipeline)
-        for piece, item, vocoder in zip(pieces, items, own, strict=True)
-    ]
-
-
-def _stream_piece(piece: Piece, mels: MelBatch, numbers: Numbers, vocoder: Vocoder, pipeline: Pipeline) -> PieceStream:
-    (draft,) = _speeches(mels, torch.zeros(1, 0), [piece], pipeline.audio)
-
-    def steps() -> AudioSteps:
-        draws = Draws.of([piece.key], "vocoder", pipeline.device)
-        parts = vocoder.stream(mels.mels, mels.lengths, draws)
-        audio, vocoder_numbers = yield from _finite_audio(parts, piece, pipeline.vocoder_path)
-        (sound,) = trim(audio.cpu(), mels.lengths.cpu(), pipeline.audio.hop_length)
-        return draft._replace(audio=sound.clone()), numbers | vocoder_numbers
-
-    return PieceStream(draft, steps())
-
-
-def bounded(steps: AudioSteps, finish: Callable[[Speech], Speech]) -> AudioSteps:
-    """Yield audio clamped to [-1, 1], on the CPU, and return its speech as `finish` makes it."""
-    while True:
-        try:
-            audio = next(steps)
-        except StopIteration as end:
-            speech, numbers = end.value
-            return finish(speech), numbers
-        yield audio.cpu().clamp(-1, 1)
-
-
-def _finite_audio(
-    steps: Generator[Tensor, None, AudioAndNumbers], piece: Piece, path: Path | None
-) -> Generator[Tensor, None, AudioAndNumbers]:
-    """Yield a vocoder's audio in parts (n,) and return its result. Raises BadRows before audio that is not finite."""
-    while True:
-        try:
-            audio = next(steps)
-        except StopIteration as end:
-            return end.value
-        _check_finite(audio[None], [piece], "audio", path)
-        yield audio
-
-
 def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> list[bool]:
     """Return which texts have words. Raises one BadRows for all texts that cannot be read."""
     stages, problems = acoustic_stages(acoustic), {}
@@ -342,29 +220,7 @@ def cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> list[Piec
     return [piece._replace(key=(line.seed, line.number, i)) for i, piece in enumerate(pieces)]
 
 
-def _synthesise_in_memory(pieces: Sequence[Piece], pipeline: Pipeline) -> SpeechesAndNumbers | None:
-    """Pieces -> a speech each, as one batch; None if memory is short."""
-    try:
-        mels, numbers = _mels(pieces, pipeline)
-        draws = Draws.of([piece.key for piece in pieces], "vocoder", pipeline.device)
-        audio, vocoder_numbers = pipeline.vocoder(mels.mels, mels.lengths, draws)
-        _check_finite(audio, pieces, "audio", pipeline.vocoder_path)
-        return _speeches(mels, audio, pieces, pipeline.audio), numbers | vocoder_numbers
-    except (RuntimeError, MemoryError) as error:
-        if not precision.is_out_of_memory(error):
-            raise
-    return None
-
-
-def _mels(pieces: Sequence[Piece], pipeline: Pipeline) -> tuple[MelBatch, Numbers]:
-    draws = Draws.of([piece.key for piece in pieces], "acoustic", pipeline.device)
-    texts = [piece.text for piece in pieces]
-    mels, numbers = mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half, draws)
-    _check_finite(mels.mels, pieces, "mels", pipeline.acoustic.path)
-    return mels, numbers
-
-
-def _check_finite(values: Tensor, pieces: Sequence[Piece], name: str, path: Path | None) -> None:
+def check_finite(values: Tensor, pieces: Sequence[Piece], name: str, path: Path | None) -> None:
     """Raise BadRows for lines with NaN or infinite values (B, …): finite weights can overflow with some texts."""
     finite = values.isfinite().flatten(1).all(dim=1).tolist()  # host sync, once a batch
     owner = path or "this model"
@@ -373,7 +229,7 @@ def _check_finite(values: Tensor, pieces: Sequence[Piece], name: str, path: Path
         raise BadRows(bad)
 
 
-def _speeches(batch: MelBatch, audio: Tensor, pieces: Sequence[Piece], config: AudioConfig) -> list[Speech]:
+def make_speeches(batch: MelBatch, audio: Tensor, pieces: Sequence[Piece], config: AudioConfig) -> list[Speech]:
     """Copy each piece out of a batch, without padding."""
     mels, alignments, lengths = batch.mels.cpu(), batch.alignments.cpu(), batch.lengths.tolist()
     steps, symbols = batch.steps.tolist(), batch.text_lengths.tolist()

@@ -111,6 +111,7 @@ class NvLog(Log):
         tensorboard_dir: folder of TensorBoard's event files; None for no TensorBoard.
         progress: show bars on stderr instead of a stdout line for each iteration (the file has them all). None shows bars only
             if stdout and stderr are both terminals, so that a piped or saved stdout is complete.
+        prints_settings: print the records of `parameters`, too.
         purge_step: on resuming, the first step to repeat; TensorBoard hides values logged from this step on.
 
     Raises DataError, here and in `log`, if the file cannot be written or is not a regular file.
@@ -121,11 +122,12 @@ class NvLog(Log):
         path: Path,
         tensorboard_dir: Path | None = None,
         progress: bool | None = None,
+        prints_settings: bool = True,
         purge_step: int | None = None,
     ) -> None:
         self.path = Path(path)
         self._tensorboard_dir = tensorboard_dir
-        self._purge_step = purge_step
+        self._purge_step, self._prints_settings = purge_step, prints_settings
         self._show_bars = sys.stdout.isatty() and sys.stderr.isatty() if progress is None else progress
         self._bars: list[tqdm] = []
         self._metrics: dict[str, Metric] = {}
@@ -246,6 +248,8 @@ class NvLog(Log):
         if self._bars and step != PARAMETER and len(step) >= 2:
             shown = {name: self._value(name, value) for name, value in data.items() if name.endswith("loss")}
             self._bars[-1].set_postfix(shown)
+            return
+        if step == PARAMETER and not self._prints_settings:
             return
         self.say(f"DLL {stamp} - {step} {' '.join(self._format(name, value) for name, value in data.items())}")
 

@@ -22,7 +22,7 @@ from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.inference.pictures import LIGHT, Look, Pictures, draw_speech
-from common.inference.stages import Speech, join_pieces
+from common.inference.stages import Speech
 from studio.page.choices import EPOCH, OWN, Files, find_files
 from studio.project import Project
 from synthesizer import Choice, Line, Synthesizer
@@ -123,14 +123,14 @@ class Speaker:
         voice = loaded.voice.with_settings(request.seed, request.sigma, request.strength)
         start = time.perf_counter()
         try:
-            parts = voice.cut_line(Line(request.text, request.seed))
-            pieces = voice.speak_pieces(parts)
+            line = Line(request.text, request.seed)
+            voice.check([line])
+            (speech,) = voice.speak_batch([line]).speeches
         except BadRows as error:
             raise DataError(f"text: {'; '.join(error.problems.values())}") from None
-        speech = join_pieces(pieces, parts, voice.audio)
         if speech is None:
             raise DataError("not enough memory for this text; try a shorter one")
-        symbols = [voice.symbols(part.text) for part in parts]
+        symbols = [voice.symbols(part.text) for part in speech.parts]
         return Sample(speech, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
 
     def _load(self, request: SpeechRequest) -> _LoadedVoice:

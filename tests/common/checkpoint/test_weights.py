@@ -19,8 +19,8 @@ from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
-from models import RECIPE, REGISTRY, load_model
-from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, default_options, load
+from models import RECIPE, REGISTRY, default_options, load_model
+from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
 from tacotron2.text import BUILT_IN
 from tests.recipe import flags, fresh_state, train_tiny_model
 

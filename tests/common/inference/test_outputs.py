@@ -16,6 +16,7 @@ from common.inference.outputs import (
     Live,
     Manifest,
     cut_cues,
+    how_to_play,
     is_finished,
     read_finished,
     remove_manifests,
@@ -199,3 +200,12 @@ def silences(samples: np.ndarray, least: int) -> list[tuple[int, int]]:
     """The runs of at least so many zeros."""
     edges = np.flatnonzero(np.diff(np.pad((samples == 0).astype(int), 1)))
     return [(a, b) for a, b in edges.reshape(-1, 2).tolist() if b - a >= least]
+
+
+def test_a_sound_is_played_by_a_program_of_this_machine(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert how_to_play(Path("a b.wav")) == "to hear it, open a b.wav in a player"
+    for program in ("ffplay", "aplay"):
+        (tmp_path / program).touch(mode=0o755)
+    assert how_to_play(Path("a b.wav")) == "to hear it: aplay 'a b.wav'"
+    assert how_to_play(Path("a.flac")) == "to hear it: ffplay -nodisp -autoexit a.flac"  # aplay has no decoder

@@ -1,33 +1,31 @@
 """The stages of inference on models with simple outputs that a test can compute."""
 
 import argparse
-from typing import NamedTuple
+import sys
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.draws import Draws
+from common.errors import UsageError
 from common.inference.stages import (
     Line,
     MelBatch,
-    Pipeline,
     check_texts,
     combine_numbers,
-    cut_line,
     join_pieces,
     mels_from_texts,
     plan_batches,
-    stream,
-    stream_pieces,
-    synthesise,
     trim,
 )
 from common.inference.vocoders import LoadedModel
 from common.spec import AcousticInference, Piece
+from synthesizer import SynthesisConfig, Synthesizer
 
 CPU = torch.device("cpu")
 SILENCE = float(np.float32(np.log(1e-5)))
@@ -94,6 +92,7 @@ def test_an_item_that_runs_to_the_limit_is_unfinished_and_very_short_mels_are_le
 
 # --- long texts: "ab-c" is two pieces with half a second between ---
 
+LEVEL = 1 / 8  # of the audio, so that no sample is clipped
 OPTIONS = {"first": 1, "sampling_rate": 8, "hop_length": 4, "mel_fmax": 4.0}
 
 
@@ -120,16 +119,19 @@ def encode_joined(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
 
 
 class FirstMels:
-    """Four samples a frame, and numbers that are easy to add up."""
+    """Four samples a frame, of a share of its first mel, and numbers that are easy to add up."""
+
+    def __init__(self, share: float = LEVEL) -> None:
+        self.share = share
 
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> tuple[Tensor, dict[str, float]]:
         assert draws is not None and len(draws.generators) == len(mels)
         rate = lengths.sum().item() / len(mels)
         numbers = {"vocoder_items_per_sec": rate, "vocoder_latency": float(len(mels))}
-        return mels[:, 0].repeat_interleave(4, dim=1), numbers
+        return self.share * mels[:, 0].repeat_interleave(4, dim=1), numbers
 
     def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
-        yield mels[0, 0, : int(lengths[0])].repeat_interleave(4)
+        yield self.share * mels[0, 0, : int(lengths[0])].repeat_interleave(4)
         return self(mels, lengths, draws)
 
 
@@ -143,10 +145,13 @@ def exhaust(steps) -> tuple[list[Tensor], object]:
             return parts, end.value
 
 
-def pipeline() -> Pipeline:
+def simple_voice(model: nn.Module | None = None, vocoder: Any = None, **config: Any) -> Synthesizer:
+    """A voice whose audio is LEVEL x the number of each letter, from 1, for eight samples."""
     stages = AcousticInference(encode=encode_joined, spell=lambda text, options: list(text), pieces=in_pieces)
-    loaded = LoadedModel(argparse.Namespace(flag="reader", inference=stages), Batches(), OPTIONS)  # type: ignore[arg-type]
-    return Pipeline(loaded, FirstMels(), AudioConfig(sampling_rate=8, hop_length=4, mel_fmax=4.0), CPU, False)
+    loaded = LoadedModel(argparse.Namespace(flag="reader", inference=stages), model or Batches(), OPTIONS)  # type: ignore[arg-type]
+    voice = Synthesizer(loaded, None, SynthesisConfig(**config), CPU)
+    voice.vocoder = vocoder or FirstMels()
+    return voice
 
 
 def lines_from(texts: list[str]) -> list[Line]:
@@ -154,25 +159,29 @@ def lines_from(texts: list[str]) -> list[Line]:
 
 
 def synthesise_pieces(texts: list[str], limit: int, size: int = 0) -> tuple[list, dict[str, float], Batches]:
-    stages = pipeline()
-    batch = synthesise(lines_from(texts), stages, limit, size)
+    voice = simple_voice(longest_piece=limit)
+    batch = voice.speak_batch(lines_from(texts), size)
     assert not batch.halved
-    return batch.speeches, batch.numbers, stages.acoustic.model
+    return batch.speeches, batch.numbers, voice.acoustic.model
+
+
+def levels(*letters: float) -> list[float]:
+    """The audio of letters, and of silence (0) for half a second."""
+    return [LEVEL * letter for letter in letters for _ in range(8 if letter else 4)]
 
 
 def test_pieces_are_joined_with_their_pauses() -> None:
     (long, short), _, _ = synthesise_pieces(["ab-c-de", "b"], 3)
-    pause = [0.0] * 4  # half a second of 8 Hz, between letters of 2 frames of 4 samples
-    assert long.audio.tolist() == [*[1.0] * 8, *[2.0] * 8, *pause, *[3.0] * 8, *pause, *[4.0] * 8, *[5.0] * 8]
-    assert short.audio.tolist() == [2.0] * 8
+    assert long.audio.tolist() == levels(1, 2, 0, 3, 0, 4, 5)
+    assert short.audio.tolist() == levels(2)
     assert (long.pieces, short.pieces) == (3, 1)
     assert (long.finished, short.finished) == (True, True)
     nan = float("nan")
     wanted = torch.tensor([[1, 0], [0, 1], [1, nan], [1, 0], [0, 1]])
     torch.testing.assert_close(long.alignment, wanted, equal_nan=True)
     assert short.alignment.tolist() == [[1.0]]
-    whole = join_pieces([long, short], [Piece("", 0.5, lead=1.0), Piece("", 0.0)], pipeline().audio)
-    assert whole is not None and whole.audio.tolist() == [*pause, *pause, *long.audio, *pause, *short.audio]
+    whole = join_pieces([long, short], [Piece("", 0.5, lead=1.0), Piece("", 0.0)], simple_voice().audio)
+    assert whole is not None and whole.audio.tolist() == levels(0, 0, 1, 2, 0, 3, 0, 4, 5, 0, 2)
     assert [part.start for part in whole.parts] == [1.0, 3.5, 5.0, 7.5]
 
 
@@ -203,9 +212,9 @@ def test_pieces_are_batched_by_their_lengths() -> None:
 @pytest.mark.parametrize("limit", [0, 3])
 @pytest.mark.parametrize("last_pause", [0.0, 0.5])
 def test_a_stream_has_the_pieces_in_their_order_with_pauses(limit: int, last_pause: float) -> None:
-    stages = pipeline()
-    parts, (speech, numbers) = exhaust(stream(Line("ab-c-de"), stages, limit, last_pause))
-    sizes = stages.acoustic.model.sizes
+    voice = simple_voice(longest_piece=limit)
+    parts, (speech, numbers) = exhaust(voice.stream_line(Line("ab-c-de"), last_pause))
+    sizes = voice.acoustic.model.sizes
     assert sizes == ([[5]] if limit == 0 else [[2], [1], [2]])
     after = torch.zeros(round(8 * last_pause))  # of 8 Hz
     assert torch.cat(parts).tolist() == torch.cat([speech.audio, after]).tolist()
@@ -215,11 +224,11 @@ def test_a_stream_has_the_pieces_in_their_order_with_pauses(limit: int, last_pau
 
 def test_streams_of_one_batch_are_those_of_each_line_alone() -> None:
     """Advanced in turn; the pauses between pieces are left to the caller."""
-    stages = pipeline()
-    parts = [part for line in lines_from(["ab-c", "defg", "a"]) for part in cut_line(line, stages.acoustic, 3)]
+    voice = simple_voice(longest_piece=3)
+    parts = [part for line in lines_from(["ab-c", "defg", "a"]) for part in voice.cut_line(line)]
     assert [(part.text, part.key) for part in parts][:2] == [("ab", (0, 0, 0)), ("c", (0, 0, 1))]
-    streams = stream_pieces(parts, stages)
-    assert stages.acoustic.model.sizes == [[len(part.text) for part in parts]]
+    streams = voice.stream_pieces(parts)
+    assert voice.acoustic.model.sizes == [[len(part.text) for part in parts]]
     sounds: dict[int, list[float]] = {number: [] for number in range(len(parts))}
     speeches = {}
     while len(speeches) < len(parts):
@@ -257,50 +266,38 @@ NO_ROOM = "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to a
 )
 def test_a_batch_that_does_not_fit_runs_in_halves(error: type[Exception], message: str) -> None:
     """Down to one line, which is left out where it does not fit by itself; the other lines are what they are with memory."""
-    texts, stages = ["ab", "abcdefghi", "a", "abc", "abcd", "ab-cd"], pipeline()
+    texts = ["ab", "abcdefghi", "a", "abc", "abcd", "ab-cd"]
     want, _, _ = synthesise_pieces(texts, 4)
     model = SmallMemory(6, error, message)
-    cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
-    batch = synthesise(lines_from(texts), cramped, 4)
+    cramped = simple_voice(model, longest_piece=4)
+    batch = cramped.speak_batch(lines_from(texts))
     assert batch.halved
     assert model.sizes == [[4], [3], [2, 2], [2, 1]]
     assert batch.speeches[1] is None
     for number in (0, 2, 3, 4, 5):
         assert batch.speeches[number].audio.tolist() == want[number].audio.tolist()  # type: ignore[union-attr]
-    nothing = synthesise([Line("abcdefghi")], cramped)
+    nothing = cramped.speak_batch([Line("abcdefghi")])
     assert nothing == ([None], {}, False)
 
 
 def test_mels_of_streams_are_computed_in_halves_where_memory_is_short() -> None:
-    stages = pipeline()
-    parts = [cut_line(line, stages.acoustic, 0)[0] for line in lines_from(["ab", "abcd", "a", "abc"])]
-
-    class Scaled(FirstMels):
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
-
-        def __call__(self, *words: object) -> tuple[Tensor, dict[str, float]]:
-            audio, numbers = super().__call__(*words)  # type: ignore[arg-type]
-            return self.factor * audio, numbers
-
-    vocoders = [Scaled(factor) for factor in (1.0, 2.0, 3.0, 4.0)]
     model = SmallMemory(4)
-    cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
-    sounds = [exhaust(piece.steps)[1][0].audio.tolist() for piece in stream_pieces(parts, cramped, vocoders)]
+    cramped, voice = simple_voice(model), simple_voice()
+    parts = [voice.cut_line(line)[0] for line in lines_from(["ab", "abcd", "a", "abc"])]
+    own = [simple_voice(vocoder=FirstMels(LEVEL / 2**number)) for number in range(4)]  # in halves each keeps its own
+    sounds = [exhaust(piece.steps)[1][0].audio.tolist() for piece in cramped.stream_pieces(parts, own)]
     assert model.sizes == [[2], [4], [1], [3]]
-    plain = [exhaust(piece.steps)[1][0].audio for piece in stream_pieces(parts, stages)]
-    assert sounds == [(number * audio).tolist() for number, audio in enumerate(plain, 1)]
+    assert sounds == [exhaust(piece.steps)[1][0].audio.tolist() for piece in voice.stream_pieces(parts, own)]
+    assert [sound[0] for sound in sounds] == [LEVEL / 2**number for number in range(4)]
     with pytest.raises(torch.OutOfMemoryError):
-        stream_pieces(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
+        simple_voice(SmallMemory(3)).stream_pieces(parts)
 
 
 def test_a_line_is_left_out_where_a_piece_does_not_fit_and_other_errors_pass() -> None:
-    stages = pipeline()
-    cramped = stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(4)))
-    assert synthesise(lines_from(["ab-abcdef", "ab"]), cramped, 4).speeches[0] is None
-    broken = stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(0, RuntimeError, "shapes do not fit")))
+    cramped = simple_voice(SmallMemory(4), longest_piece=4)
+    assert cramped.speak_batch(lines_from(["ab-abcdef", "ab"])).speeches[0] is None
     with pytest.raises(RuntimeError, match="shapes do not fit"):
-        synthesise([Line("a")], broken)
+        simple_voice(SmallMemory(0, RuntimeError, "shapes do not fit")).speak_batch([Line("a")])
 
 
 def test_mistakes_have_the_numbers_of_their_lines() -> None:
@@ -309,7 +306,7 @@ def test_mistakes_have_the_numbers_of_their_lines() -> None:
             raise BadRows(bad)
         return encode(texts, options)
 
-    loaded = pipeline().acoustic
+    loaded = simple_voice().acoustic
     stages = AcousticInference(encode=encode_small, spell=lambda text, options: list(text))
     loaded = loaded._replace(spec=argparse.Namespace(flag="reader", inference=stages))  # type: ignore[arg-type]
     texts = ["a"] * 200
@@ -336,3 +333,40 @@ def test_batches_are_of_about_one_length_and_numbers_and_sounds_are_those_of_eac
     audio = torch.arange(20.0).expand(3, 20)
     cut = trim(audio, torch.tensor([5, 2, 0]), hop_length=4)
     assert [sound.tolist() for sound in cut] == [list(range(20)), list(range(8)), []]
+
+
+class Tone(FirstMels):
+    """A tone of 16 samples a period, all in one part."""
+
+    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> tuple[Tensor, dict[str, float]]:
+        return torch.sin(torch.arange(4 * mels.shape[2]) * torch.pi / 8).expand(len(mels), -1), {}
+
+    def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
+        yield from self(mels, lengths)[0][0, : 4 * int(lengths[0])].split(1000)
+        return self(mels, lengths)
+
+
+@pytest.mark.parametrize("speed", [0.3, 0.75, 2.0])
+def test_another_speed_keeps_the_pitch_and_moves_the_times(speed: float) -> None:
+    pytest.importorskip("av")
+    voice = simple_voice(vocoder=Tone(), speed=speed, longest_piece=1500)
+    voice.audio = replace(voice.audio, sampling_rate=8000)
+    (speech,) = voice.speak("a" * 1000 + "-" + "b" * 1000)
+    assert len(speech.audio) / 8000 == pytest.approx((1 + 0.5 + 1) / speed, rel=0.03)
+    loudest = torch.fft.rfft(speech.audio[1000:3000]).abs().argmax()
+    assert loudest * 8000 / 2000 == 500  # Hz
+    assert [(part.start, part.seconds) for part in speech.parts] == [(0.0, 1 / speed), (1.5 / speed, 1 / speed)]
+    parts, (streamed, _) = exhaust(voice.stream_line(Line("a" * 1000 + "-" + "b" * 1000), 0.5))  # type: ignore[misc]
+    assert torch.equal(streamed.audio, speech.audio) and streamed.parts == speech.parts
+    assert sum(map(len, parts)) / 8000 == pytest.approx(3 / speed, rel=0.03)
+    (first, _) = voice.stream_pieces(voice.cut_line(Line("a" * 1000 + "-" + "b" * 1000)))
+    assert first.draft.parts == speech.parts[:1]
+    assert len(torch.cat(exhaust(first.steps)[0])) / 8000 == pytest.approx(1 / speed, rel=0.03)
+
+
+def test_a_speed_out_of_range_or_without_its_package_is_an_error(monkeypatch) -> None:
+    with pytest.raises(UsageError, match=r"--speed: 5, expected 0.25 to 4"):
+        SynthesisConfig(speed=5)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(UsageError, match="--speed: needs the package av, which `python -m pip install av` installs"):
+        SynthesisConfig(speed=2)

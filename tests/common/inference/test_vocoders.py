@@ -16,11 +16,21 @@ from common.data.filelist import BadRows
 from common.draws import Draws
 from common.errors import UsageError
 from common.fast import FastWay, Request
-from common.inference.stages import Line, Pipeline, cut_line, mels_from_texts, prepare_model, stream, synthesise
+from common.inference.stages import Line, mels_from_texts, prepare_model
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, clips_of_one_length, limit
 from common.spec import VocoderInference
 from models import REGISTRY
-from tests.common.inference.test_stages import CPU, SILENCE, Batches, FirstMels, Outputs, acoustic, exhaust, pipeline
+from synthesizer import Synthesizer
+from tests.common.inference.test_stages import (
+    CPU,
+    SILENCE,
+    Batches,
+    FirstMels,
+    Outputs,
+    acoustic,
+    exhaust,
+    simple_voice,
+)
 
 
 class Product(nn.Module):
@@ -197,11 +207,11 @@ def waveglow(strength: float = 0.0) -> NeuralVocoder:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = spec.build(**SIZES).eval()
-    return NeuralVocoder(LoadedModel(spec, model, {}), pipeline().audio, CPU, False, 0.9, strength)
+    return NeuralVocoder(LoadedModel(spec, model, {}), simple_voice().audio, CPU, False, 0.9, strength)
 
 
-def voice() -> Pipeline:
-    return pipeline()._replace(vocoder=waveglow())
+def voice(longest_piece: int = 0, model: nn.Module | None = None) -> Synthesizer:
+    return simple_voice(model, waveglow(), longest_piece=longest_piece)
 
 
 def test_an_item_of_a_batch_has_its_own_noise() -> None:
@@ -217,7 +227,7 @@ def test_an_item_of_a_batch_has_its_own_noise() -> None:
 
 
 def audio_of(line: Line, limit: int) -> Tensor:
-    (speech,) = synthesise([line], voice(), limit).speeches
+    (speech,) = voice(limit).speak_batch([line]).speeches
     assert speech is not None
     return speech.audio
 
@@ -228,13 +238,13 @@ def test_lines_and_pieces_of_one_text_differ_by_their_numbers_and_seeds() -> Non
     twice = audio_of(Line("abcd-abcd", 1, 0), 4)
     first, second = twice[: 4 * 2 * 4], twice[-4 * 2 * 4 :]
     assert not torch.equal(first, second)
-    keys = [part.key for part in cut_line(Line("abcd-abcd", 5, 3), voice().acoustic, 4)]
+    keys = [part.key for part in voice(4).cut_line(Line("abcd-abcd", 5, 3))]
     assert keys == [(5, 3, 0), (5, 3, 1)]
 
 
 def test_a_stream_has_the_noise_of_the_whole_scaled_by_sigma_and_by_its_predicted_peak() -> None:
     line = Line("abcd-efgh", 3, 2)
-    parts, (speech, _) = exhaust(stream(line, voice(), 4))  # type: ignore[misc]
+    parts, (speech, _) = exhaust(voice(4).stream_line(line))  # type: ignore[misc]
     assert torch.allclose(torch.cat(parts), audio_of(line, 4), atol=1e-6)
     assert torch.allclose(speech.audio, torch.cat(parts), atol=1e-6)
     mels, lengths, vocode = torch.randn(1, 3, 512), torch.tensor([512]), waveglow()
@@ -258,10 +268,8 @@ def test_values_that_are_not_finite_name_their_line() -> None:
             outputs = super().infer(ids, lengths)
             return outputs._replace(mels=outputs.mels.where((lengths != 2)[:, None, None], torch.inf))
 
-    stages = voice()
-    stages = stages._replace(acoustic=stages.acoustic._replace(model=Overflowing()))
     with pytest.raises(BadRows) as error:
-        synthesise([Line("abc", 0, 0), Line("abcd-ab", 0, 4)], stages, 4)
+        voice(4, Overflowing()).speak_batch([Line("abc", 0, 0), Line("abcd-ab", 0, 4)])
     assert list(error.value.problems) == [4]
     assert "NaN or infinite mels" in error.value.problems[4]
 
@@ -271,28 +279,28 @@ def test_a_stream_yields_no_audio_that_is_not_finite() -> None:
         """The second of two parts overflows."""
 
         def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
-            yield mels[0, 0, :4]
+            yield self.share * mels[0, 0, :4]
             yield torch.tensor([0.5, torch.nan])
             return self(mels, lengths, draws)
 
     parts = []
     with pytest.raises(BadRows) as error:
-        for part in stream(Line("abc", 0, 4), voice()._replace(vocoder=Overflowing())):
+        for part in simple_voice(vocoder=Overflowing()).stream_line(Line("abc", 0, 4)):
             parts.append(part)
-    assert [part.tolist() for part in parts] == [[1.0, 1.0, 2.0, 2.0]]
+    assert [part.tolist() for part in parts] == [[0.125, 0.125, 0.25, 0.25]]
     assert list(error.value.problems) == [4] and "NaN or infinite audio" in error.value.problems[4]
 
 
 @pytest.mark.parametrize("text", ["abcde-b", "b-abcde", "abcde-abcde"])
 def test_a_line_is_finished_if_all_of_its_pieces_are(text: str) -> None:
     """A piece of five letters runs to the limit."""
-    (speech, short) = synthesise([Line(text), Line("b-b-b-b")], pipeline(), 4).speeches
+    (speech, short) = simple_voice(longest_piece=4).speak_batch([Line(text), Line("b-b-b-b")]).speeches
     assert speech is not None and short is not None
     assert (speech.finished, short.finished) == (False, True)
 
 
 def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone_and_keeps_no_batch_in_memory() -> None:
-    (short, _) = synthesise([Line("a"), Line("abcdefgh" * 4)], pipeline()).speeches
+    (short, _) = simple_voice().speak_batch([Line("a"), Line("abcdefgh" * 4)]).speeches
     assert short is not None
     for tensor in (short.audio, short.mel, short.alignment):
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
@@ -310,9 +318,7 @@ def test_means_of_a_run_count_each_item_once() -> None:
             outputs = super().infer(ids, lengths)
             return outputs._replace(alignments=outputs.alignments * (0.5 if len(ids) == 1 else 1.0))
 
-    stages = voice()
-    stages = stages._replace(acoustic=stages.acoustic._replace(model=HalfFocus()))
-    batch = synthesise([Line("abc", 0, number) for number in range(4)], stages, 0, batch_size=3)
+    batch = voice(model=HalfFocus()).speak_batch([Line("abc", 0, number) for number in range(4)], 3)
     assert batch.numbers["attention_focus"] == pytest.approx((3 * 1.0 + 0.5) / 4)
 
 
