@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.audio.audio_processing import check_mels, predict_peak
+from common.audio.parts import parts_in_context, scaled
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.errors import UsageError
 from pulse_noise.synthesis import PulseNoiseSynthesis, Source, interpolate, make_source
@@ -108,14 +109,10 @@ class PulseNoise(nn.Module):
             log_pitch = interpolate(log_pitch, voicing > 0.5)
             source = make_source(log_pitch, voicing, noise[0].float(), self.config.sampling_rate, hop)
             peak = predict_peak(mel[None], synthesis.stft).clamp(min=1)
-            start, size, hops = 0, first, mel.shape[1] - 1
-            while start < hops:
-                end = min(start + size, hops)
-                near, last = max(start - CONTEXT, 0), min(end + CONTEXT, hops)
-                around = Source(*(part[near * hop : last * hop] for part in source))
-                audio = synthesis(mel[:, near : last + 1], around)
-                yield (audio[None, (start - near) * hop : (end - near) * hop] / peak).clamp(-1, 1)
-                start, size = end, others
+            for near, own in parts_in_context(mel.shape[1] - 1, CONTEXT, first, others):
+                around = Source(*(part[scaled(near, hop)] for part in source))
+                audio = synthesis(mel[:, near.start : near.stop + 1], around)
+                yield (audio[None, scaled(own, hop)] / peak).clamp(-1, 1)
 
     def synthesis(self) -> PulseNoiseSynthesis:
         """The filter, on the device of the weights."""

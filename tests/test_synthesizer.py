@@ -136,6 +136,37 @@ def test_mistakes_are_errors_of_the_user(tmp_path: Path, monkeypatch) -> None:
         Synthesizer.embedded()
 
 
+APP = """
+from concurrent.futures import ThreadPoolExecutor
+import app.models
+import torch
+{line}
+voices = [Synthesizer.from_checkpoints({tacotron2!r}, vocoder, device="cpu") for vocoder in (None, {waveglow!r})]
+texts = ["One.", "It is two o'clock."]
+alone = [[speech.audio for speech in voice.speak(texts)] for voice in voices]
+with ThreadPoolExecutor(2) as threads:  # other threads than that which loaded the voices
+    for _ in range(3):
+        runs = [threads.submit(voice.speak, texts) for voice in voices]
+        for run, wanted in zip(runs, alone):
+            assert all(torch.equal(speech.audio, audio) for speech, audio in zip(run.result(), wanted))
+model = torch.hub.load({root!r}, "nvidia_waveglow", False, source="local", n_channels=4)
+assert app.models.NAME == "ours" and type(model).__mro__[1].__module__ == "waveglow.model"
+assert not torch.equal(*(audio[0][:999] for audio in alone))
+"""
+
+
+def test_an_app_in_another_folder_has_models_of_its_own_and_two_voices_in_threads(tmp_path: Path) -> None:
+    """By the line in docs/inference.md; each voice says what it says alone."""
+    (line,) = [line for line in (ROOT / "docs/inference.md").read_text().split("\n") if "PATH_OF_A_CLONE" in line]
+    line = f"{line.replace('PATH_OF_A_CLONE', str(ROOT))}\nfrom synthesizer import Synthesizer"
+    models = {model.lower(): str(train_tiny_model(model)) for model in ("Tacotron2", "WaveGlow")}
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/models.py").write_text('NAME = "ours"')
+    (tmp_path / "app/__main__.py").write_text(APP.format(line=line, root=str(ROOT), **models))
+    result = subprocess.run([sys.executable, "-m", "app"], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 USER = """
 import warnings, torch, librosa, numpy, scipy.signal, soundfile  # third parties change filters when they are imported
 

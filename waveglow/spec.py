@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common.audio.parts import parts_in_context, scaled
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.errors import DataError
@@ -166,14 +167,10 @@ def stream(
     unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # fewest frames that are whole groups
     around = _round_up(N_REACHES * config.reach + math.ceil(config.upsample_kernel_size / config.hop_length), unit)
     z = draw_noise(model, mels, draws)
-    start, n_frames = 0, _round_up(FIRST_FRAMES, unit)
-    while start < frames:
-        end = min(start + n_frames, frames)
-        first, last = max(start - around, 0), min(end + around, frames)
-        groups = slice(*(frame * config.hop_length // config.n_group for frame in (first, last)))
-        audio = finish(model.infer(mels[:, :, first:last], sigma, z[:, :, groups]))
-        yield audio[:, (start - first) * config.hop_length : (end - first) * config.hop_length]
-        start, n_frames = end, min(2 * n_frames, _round_up(MOST_FRAMES, unit))
+    first, most = _round_up(FIRST_FRAMES, unit), _round_up(MOST_FRAMES, unit)
+    for near, own in parts_in_context(frames, around, first, most, growth=2):
+        groups = slice(*(frame * config.hop_length // config.n_group for frame in (near.start, near.stop)))
+        yield finish(model.infer(mels[:, :, near], sigma, z[:, :, groups]))[:, scaled(own, config.hop_length)]
 
 
 def _round_up(number: int, unit: int) -> int:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from common.audio.mpeg import estimates_length, quiet_decoder
+from common.audio.parts import parts_in_context, scaled
 from common.audio.stft import STFT, TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
@@ -303,14 +304,10 @@ def griffin_lim_in_parts(
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
         whole = torch.polar(magnitude, _draw_phases(magnitude, generator))
-        start, size = 0, FIRST_PART
-        while start < hops:
-            end = min(start + size, hops)
-            first, last = max(start - around, 0), min(end + around, hops)
-            near = slice(first, last + 1)
-            audio = retrieve_phases(magnitude[:, :, near], whole[:, :, near], stft.stft)
-            yield audio[:, (start - first) * hop : (end - first) * hop]
-            start, size = end, OTHER_PARTS
+        for near, own in parts_in_context(hops, around, FIRST_PART, OTHER_PARTS):
+            frames = slice(near.start, near.stop + 1)
+            audio = retrieve_phases(magnitude[:, :, frames], whole[:, :, frames], stft.stft)
+            yield audio[:, scaled(own, hop)]
 
 
 @torch.no_grad()

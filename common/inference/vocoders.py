@@ -82,6 +82,22 @@ def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float
     return result, time.perf_counter() - start
 
 
+def timed_parts(
+    advance: Callable[[], Tensor | None], samples: int, device: torch.device
+) -> Generator[Tensor, None, tuple[Tensor, float]]:
+    """Yield the first `samples` of parts (1, n) until `advance` has no more; return all (1, N), and the seconds they took."""
+    parts: list[Tensor] = []
+    total = 0.0
+    while True:
+        part, seconds = time_call(advance, device)
+        total += seconds
+        if part is None:
+            return torch.cat(parts, dim=1), total
+        yield part[0, : max(0, samples)]
+        samples -= part.shape[1]
+        parts.append(part)
+
+
 class NeuralVocoder:
     """A vocoder model with its denoiser; no denoiser if `strength` is 0."""
 
@@ -118,7 +134,7 @@ class NeuralVocoder:
         self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
     ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
-        denoising = total = 0.0
+        denoising = 0.0
 
         def finish(part: Tensor) -> Tensor:
             nonlocal denoising
@@ -126,19 +142,11 @@ class NeuralVocoder:
             denoising += seconds
             return audio
 
-        parts: list[Tensor] = []
-        remaining = int(lengths[0]) * self.hop_length  # frames to samples
         ((_, clip),) = clips_of_one_length(mels, lengths)
         steps = self.stages.stream(self.model, clip, self.sigma, finish, draws)
-        while True:
-            part, seconds = time_call(lambda: self._advance(steps), self.device)
-            total += seconds
-            if part is None:
-                break
-            yield part[0, : max(0, remaining)]
-            remaining -= part.shape[1]
-            parts.append(part)
-        return torch.cat(parts, dim=1), self._numbers(lengths, total - denoising, denoising)
+        samples = int(lengths[0]) * self.hop_length  # frames to samples
+        audio, total = yield from timed_parts(partial(self._advance, steps), samples, self.device)
+        return audio, self._numbers(lengths, total - denoising, denoising)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> NeuralVocoder:
         """Return a vocoder with the same model and other settings; the noise comes from each call's draws, not from the seed."""
@@ -185,19 +193,11 @@ class GriffinLimVocoder:
     ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
         (clip,) = self._clips(mels, lengths)
-        steps, parts, total = griffin_lim_in_parts(clip, self.stft, self._generator()), [], 0.0
         peak = predict_peak(clip, self.stft)
-        remaining = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
-        while True:
-            part, seconds = time_call(partial(self._advance, steps), self.device)
-            total += seconds
-            if part is None:
-                break
-            part = limit(part, peak)
-            yield part[0, : max(0, remaining)]
-            remaining -= part.shape[1]
-            parts.append(part)
-        return torch.cat(parts, dim=1), self._numbers(lengths, total)
+        steps = (limit(part, peak) for part in griffin_lim_in_parts(clip, self.stft, self._generator()))
+        samples = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
+        audio, total = yield from timed_parts(partial(self._advance, steps), samples, self.device)
+        return audio, self._numbers(lengths, total)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> GriffinLimVocoder:
         """Return the same transform with initial phases of another seed; there is no noise and no denoiser to set."""
