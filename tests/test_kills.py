@@ -1,12 +1,14 @@
-"""SIGKILL to training runs: `python -m tests.kills` has the method, and the larger counts of docs/reliability.md."""
+"""Stopped training runs: `python -m tests.kills` and `tests.stops` have the method, and the counts of docs/reliability.md."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.kills import SETTINGS, Setting, attack
+from tests.stops import LAYOUTS, fault, trial
 
 pytestmark = pytest.mark.slow
 
@@ -23,3 +25,10 @@ def test_killed_runs_are_resumed_to_the_bits_of_an_undisturbed_one(setting: Sett
     kills = 2 if setting.in_write else 1
     report = attack(setting, kills, EPOCHS, tmp_path, seed=3)
     assert (report.files + report.links if setting.in_write else report.kills) >= kills
+
+
+@pytest.mark.parametrize("event", ["SIGTERM to all", "SIGKILL to main"])
+def test_a_stopped_launch_ends_whole_and_leaves_nobody(event: str) -> None:
+    draw, layout = random.Random(5), list(LAYOUTS)[-1]
+    outcome = trial(event, layout, draw.uniform(0, 20), draw)
+    assert fault(event, outcome) == "", outcome
