@@ -14,9 +14,11 @@ if __name__ == "__main__":
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,9 @@ from common.inference.evaluation import (
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.options import add_fields, option
 from common.parser import Parser
+from common.progress import counted
 from common.quality import MEASURED
+from common.quality.evaluators import INSTALL
 from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice
@@ -92,7 +96,7 @@ def main(argv: list[str] | None = None) -> None:
     main_voice, rate = voices[""], voices[""].audio.sampling_rate
     items = read_items(options, main_voice)
     make_folder(options.output)
-    evaluators = Evaluators([name for name in MEASURED if name not in options.without])
+    evaluators = Evaluators([name for name in MEASURED if name not in [*options.without, *not_built()]])
     outputs = anchors(items, main_voice)
     for prefix, voice in voices.items():
         print(printable(f"{prefix}{voice_line(voice)}"), flush=True)
@@ -103,6 +107,16 @@ def main(argv: list[str] | None = None) -> None:
     ]
     settings = {f"{prefix}{voice_line(voice)}": options.flags | voice.settings() for prefix, voice in voices.items()}
     write(systems, settings, main_voice, options)
+
+
+def not_built() -> list[str]:
+    """Name the measure that is left out where no compiler built its package, and print why."""
+    if find_spec("pyworld") is not None:
+        return []
+    print(
+        f"no pyworld, which a C++ compiler builds (apt install g++): the comparison with recordings is left out; {INSTALL}"
+    )
+    return ["likeness"]
 
 
 def load_voices(options: EvaluationOptions, device: torch.device) -> dict[str, Synthesizer]:
@@ -174,7 +188,11 @@ def read_items(options: EvaluationOptions, voice: Synthesizer) -> list[HeldOutLi
         voice.check(voice.lines([row.text for row in rows]))
     with_words = [row for row in rows if voice.has_words(row.text)]
     if len(with_words) < len(rows):
-        print(printable(f"{options.input}: {len(rows) - len(with_words)} of {len(rows)} lines have no words: left out"))
+        print(
+            printable(
+                f"{options.input}: {len(rows) - len(with_words)} of {counted(len(rows), 'line')} without words: left out"
+            )
+        )
     items = []
     for row in spread(with_words, options.lines or len(with_words)):
         item = HeldOutLine(row.text, None)
@@ -223,7 +241,7 @@ def write(
         raise DataError(
             f"{options.output}: cannot write the report ({error.strerror}); choose another --output"
         ) from None
-    print(printable(f"{table(systems)}\n\n{legend()}\n\n{report}\n{numbers}"))
+    print(printable(f"{table(systems, shutil.get_terminal_size().columns)}\n\n{legend()}\n\n{report}\n{numbers}"))
 
 
 def parse_args(argv: list[str]) -> EvaluationOptions:

@@ -34,6 +34,7 @@ from common.errors import UsageError, exit_on_user_error
 from common.precision import gpu_count
 from common.run.distributed import LAUNCHER_ID
 from common.run.interrupt import StopRequest
+from common.system import require_posix, signals
 
 TIME_TO_SAVE = 90  # seconds for processes to finish their step and save after a stop signal
 TIME_TO_END = 30.0  # the same for processes that torchrun has left
@@ -58,7 +59,7 @@ def describe_end(exit_code: int) -> str:
     if exit_code >= 0:
         return f"ended with exit code {exit_code}, for the reason above"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else "of the system"
-    reason = ": killed by a user, or by the system for lack of memory" if -exit_code == signal.SIGKILL else ""
+    reason = ": killed by a user, or by the system for lack of memory" if -exit_code in signals("SIGKILL") else ""
     return f"was ended by signal {-exit_code} ({name}){reason}"
 
 
@@ -106,6 +107,7 @@ def all_ended_well() -> bool:
 
 def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code. Raises UsageError."""
+    require_posix("python -m multiproc")
     gpus = gpu_count()
     arguments = torchrun_arguments(argv, gpus)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TIME_TO_SAVE))

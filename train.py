@@ -26,6 +26,7 @@ from common.arguments import log_path
 from common.audio.stft import TacotronSTFT
 from common.checkpoint.files import best_path
 from common.errors import DataError, exit_on_user_error
+from common.progress import counted, duration
 from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import SaveTimer, StopRequest, TimeLimit
@@ -192,7 +193,7 @@ def describe(state: TrainState, loaders: Loaders, start_note: str) -> list[str]:
     clips, held_out = len(loaders.training.dataset), len(loaders.validation.dataset)  # type: ignore[arg-type]
     lines = [
         f"{setup.spec.name}: {total:,} parameters{frozen} on {dist.world_size} x {dist.device.type}; "
-        f"{clips} clips for training, {held_out} for validation; {start_note}"
+        f"{counted(clips, 'clip')} for training, {held_out:,} for validation; {start_note}"
     ]
     lines += dict.fromkeys(loader.note for loader in loaders if loader.note)
     if note := small_step_note(setup.pace.global_batch, dist.world_size, options.data):
@@ -213,7 +214,7 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
     options, dist, progress = state.setup.options, state.setup.dist, state.progress
     epochs = options.run.epochs
     if progress.epoch >= epochs:
-        log.say(f"nothing left to train: {progress.epoch} epochs are done; raise --epochs, now {epochs}, to go on")
+        log.say(f"nothing left to train: epochs done: {progress.epoch}; raise --epochs, now {epochs}, to go on")
     if progress.totals.iterations == 0 and not may_continue(state, log):
         return True
     show = dist.is_main and not options.scale.shard  # a sharded model cannot run on rank 0 alone
@@ -228,7 +229,7 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
             timer.restart()
             if ending is Ending.STOP:
                 return False
-        totals.add(log_epoch(state, log))
+        end_epoch(state, totals, limit, log)
         last, stopping = is_last(state, limit, log), is_stop_requested(stop, dist)
         if last or epoch % options.run.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
@@ -248,6 +249,14 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
             break
     totals.log(log, state.rates)
     return True
+
+
+def end_epoch(state: TrainState, totals: RunTotals, limit: TimeLimit, log: Log) -> None:
+    """Log an epoch, with the time left; after the first one of a run, in words, too."""
+    left = totals.time_left(state.setup.options.run.epochs - 1 - state.progress.epoch, limit.minutes)
+    if left and not totals.rates:
+        log.say(f"about {duration(left)} left; each epoch logs the seconds as time_left")
+    totals.add(log_epoch(state, log, left))
 
 
 def is_last(state: TrainState, limit: TimeLimit, log: Log) -> bool:

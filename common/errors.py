@@ -91,6 +91,8 @@ def _stdout_is_unread() -> bool:
         stdout = sys.stdout.fileno()
     except OSError:  # replaced by a Python object
         return False
+    if not hasattr(select, "poll"):  # Windows
+        return False
     poll = select.poll()
     poll.register(stdout, 0)  # errors are always reported
     if not poll.poll(0):

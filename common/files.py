@@ -1,10 +1,9 @@
-"""Atomic writes, locks of folders, and the lines of text files."""
+"""Atomic writes, and the lines of text files."""
 
 from __future__ import annotations
 
 import codecs
 import errno
-import fcntl
 import itertools
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from common.errors import DataError, join_problems
+from common.system import BINARY, IS_POSIX, NO_FOLLOW, NON_BLOCKING, lock_file
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
 LINK_AGE = 60.0  # seconds; a temporary link exists for less than one
@@ -45,6 +45,9 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())  # else the rename may reach the disk before the bytes do
+            if IS_POSIX:  # the lock ends after the rename; Windows renames closed files only
+                os.replace(temporary, path)
+        if not IS_POSIX:
             os.replace(temporary, path)
         _sync_folder(path.parent)
     finally:
@@ -59,22 +62,17 @@ def make_folder(folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Let one process or thread at a time proceed. The folder itself is locked, so no file appears in it. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def atomic_link(path: Path, target: str) -> None:
-    """Replace `path` in one step with a symbolic link to `target`. Raises OSError where the system refuses."""
+    """Replace `path` in one step with a symbolic link to `target`. Raises OSError where the system refuses.
+
+    On Windows, where symbolic links take a privilege, it becomes a second name of the same file.
+    """
     temporary = _temporary_name(path.parent)
     try:
-        temporary.symlink_to(target)  # fails where the name is taken
+        if IS_POSIX:
+            temporary.symlink_to(target)  # fails where the name is taken
+        else:
+            temporary.hardlink_to(path.parent / target)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -93,9 +91,9 @@ def _remove_leftover(entry: os.DirEntry[str]) -> None:
         if time.time() - entry.stat(follow_symlinks=False).st_mtime > LINK_AGE:
             os.unlink(entry.path)
         return
-    descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(entry.path, os.O_RDONLY | NO_FOLLOW | NON_BLOCKING)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor, wait=False)
         os.unlink(entry.path)
     finally:
         os.close(descriptor)
@@ -110,11 +108,11 @@ def _create_temporary(folder: Path) -> tuple[Path, int]:
     while True:
         path = _temporary_name(folder)
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY, 0o666)
         except FileExistsError:
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor)
         except OSError:  # a file system without locks: remove_leftovers leaves its files alone
             return path, descriptor
         if path.exists():  # else remove_leftovers was faster than the lock
@@ -136,7 +134,9 @@ def move_aside(path: Path) -> Path | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the renames in `folder` to the disk, so that they survive a power cut."""
+    """Write the renames in `folder` to the disk, so that they survive a power cut; Windows opens no folders."""
+    if not IS_POSIX:
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -172,7 +172,7 @@ def open_to_append(path: Path) -> BinaryIO:
     Raises DataError for other kinds of file: a link may lead to a file that belongs to something else, and a pipe without a reader
     blocks. Raises OSError where the system refuses.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | NO_FOLLOW | NON_BLOCKING | BINARY
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
+import re
 import secrets
-from collections.abc import Callable, Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from torch import Tensor
 from common.errors import UsageError
 from common.kernels import private_ops
 from common.kernels.packed import reads_float16
+from common.system import c_function, usable_cores
 from common.threads import FIXED, ThreadBalance
 
 # The first release with torch.compiler.is_exporting; fully_shard and get_total_norm came one release before.
@@ -32,6 +36,8 @@ NO_ROOM_AT_END = "could not create a primitive"
 CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one of two values that repeat results
 NOT_DETERMINISTIC = "does not have a deterministic implementation"  # follows the operator in PyTorch's message
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+NVIDIA_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/nvidia-smi"))  # on Linux, in WSL 2
+REINSTALL = "delete .venv and install another build with TORCH (README.md, Systems)"
 # torch.compile's modes for the values of --compile: for a whole model, and for a step of a loop, where replaying graphs that the
 # compiler recorded would overwrite the states of earlier steps.
 COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune"}
@@ -41,9 +47,12 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
 
 def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
-    """Return this process's GPU, or the CPU where there is no GPU or `cpu` is set. Raises UsageError with too few GPUs."""
+    """Return this process's GPU, or the CPU where there is no GPU or `cpu` is set; a note tells why a GPU is not used.
+
+    Raises UsageError with too few GPUs, and for one that this build of PyTorch has no code for.
+    """
     check_pytorch()
-    if cpu or not torch.cuda.is_available():
+    if cpu or not gpu_is_usable():
         return torch.device("cpu")
     if local_rank >= gpu_count():
         raise UsageError(
@@ -51,8 +60,60 @@ def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
             "start as many processes as GPUs, or train on the CPU with --cpu"
         )
     device = torch.device("cuda", local_rank)
+    check_gpu(torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device), torch.cuda.get_arch_list())
     torch.cuda.set_device(device)
     return device
+
+
+def gpu_is_usable() -> bool:
+    """Return True if PyTorch can use a GPU. Prints a note to stderr, once, where there is one that it cannot use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own words, with the place in its code
+        usable = torch.cuda.is_available()
+    if not usable and any(file.exists() for file in NVIDIA_DRIVER):
+        print_once(f"note: running on the CPU: {why_no_gpu()}")
+    return usable
+
+
+def why_no_gpu() -> str:
+    """Tell why PyTorch cannot use a machine's NVIDIA GPU, and the way out."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is a build without CUDA; {REINSTALL}"
+    if os.environ.get(VISIBLE_GPUS, "0").strip() in ("", "-1"):
+        return f"{VISIBLE_GPUS} hides the GPU"
+    try:
+        torch.cuda.init()
+    except RuntimeError as error:  # such as a driver older than the build
+        return f"{str(error).splitlines()[0]} PyTorch {torch.__version__} needs a driver for CUDA {torch.version.cuda}; {REINSTALL}"
+    return f"PyTorch {torch.__version__} finds no GPU; look at nvidia-smi"
+
+
+@cache
+def print_once(note: str) -> None:
+    """Print a note to stderr, the first time that it comes."""
+    print(note, file=sys.stderr)
+
+
+def check_gpu(name: str, capability: tuple[int, int], architectures: Sequence[str]) -> None:
+    """Raise UsageError for a GPU that a build of PyTorch has no code for.
+
+    Args:
+        name: of the GPU.
+        capability: its compute capability, (7, 0) for a V100.
+        architectures: those of the build: sm_70 runs on 7.x, and compute_70, which is compiled at the start, on later ones too.
+    """
+    for architecture in architectures:
+        kind, _, number = architecture.partition("_")
+        major, minor = divmod(int(re.sub(r"\D", "", number)), 10)
+        if (kind == "sm" and major == capability[0] and minor <= capability[1]) or (
+            kind == "compute" and (major, minor) <= capability
+        ):
+            return
+    if architectures:
+        raise UsageError(
+            f"{name}: PyTorch {torch.__version__} has no code for its compute capability {capability[0]}.{capability[1]}, "
+            f"only for {', '.join(architectures)}; {REINSTALL}, or use the CPU with --cpu"
+        )
 
 
 def check_pytorch() -> None:
@@ -110,7 +171,7 @@ def keep_freed_memory(device: torch.device) -> None:
 
     By default malloc returns large blocks to the system, which then clears every page again: up to a fifth of a large model's step.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device.type == "cpu" else None
+    mallopt = c_function("mallopt") if device.type == "cpu" else None
     if mallopt:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -249,7 +310,7 @@ def device_name(device: torch.device) -> str:
     """Return the name of a GPU, or of the processor and the number of cores that this process may use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{private_ops.processor().name or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    return f"{private_ops.processor().name or platform.machine()}, {len(usable_cores())} cores"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -265,7 +326,7 @@ def free_cached_memory(device: torch.device) -> None:
     """Return blocks that PyTorch holds unused to the GPU; on a CPU, return those that glibc's malloc holds to the system."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+    elif trim := c_function("malloc_trim"):
         trim(0)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import psutil
+
+from common.system import usable_cores
 
 FIXED = "OMP_NUM_THREADS"  # the user's own number of threads
 SECONDS = 1.0  # between two looks at the load, which the kernel counts in steps of 10 ms
@@ -27,8 +28,7 @@ class Usage(NamedTuple):
 def read_usage() -> Usage:
     """Read the times up to now."""
     times = psutil.cpu_times(percpu=True)
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
-    idle = sum(times[i].idle + getattr(times[i], "iowait", 0.0) for i in cores if i < len(times))
+    idle = sum(times[i].idle + getattr(times[i], "iowait", 0.0) for i in usable_cores() if i < len(times))
     return Usage(idle, time.process_time(), time.monotonic())
 
 

@@ -23,6 +23,7 @@ from common.data.pictures import save_figure
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.options import from_options
 from common.parser import Parser
+from common.progress import counted
 from common.spec import AcousticInference, ModelSpec, Options
 from models import REGISTRY
 
@@ -96,7 +97,9 @@ def draw(found: Survey, picture: Path) -> None:
     hours = sum(clip.sound.duration for clip in found.clips) / 3600
     names = ", ".join(Path(name).name for name in found.filelists[:2])
     more = f" and {len(found.filelists) - 2} more" if len(found.filelists) > 2 else ""
-    save_figure(picture, plot_clips(found.clips, f"{names}{more}: {len(found.clips):,} clips, {hours:.3g} hours"))
+    save_figure(
+        picture, plot_clips(found.clips, f"{names}{more}: {counted(len(found.clips), 'clip')}, {hours:.3g} hours")
+    )
     print(f"\npicture: {picture}", flush=True)
 
 
@@ -107,7 +110,9 @@ def problems_of(found: Survey, dataset_path: Path) -> str:
     advice = ""
     if any(problem.endswith("no such audio file") for _, problem in found.problems):
         advice = f" (paths are relative to --dataset-path, now {dataset_path})"
-    return "\n".join(["unusable rows", *lines, f"{len(lines)} of {rows} rows are unusable{advice}: fix or remove them"])
+    return "\n".join(
+        ["unusable rows", *lines, f"unusable: {len(lines)} of {counted(rows, 'row')}{advice}: fix or remove them"]
+    )
 
 
 if __name__ == "__main__":

@@ -8,9 +8,6 @@ fail() {
   exit 1
 }
 
-# usage FILE: print the comment at the head of a script.
-usage() { sed -n '2,/^set/ s/^# \{0,1\}//p' "$1"; }
-
 have() { command -v "$1" >/dev/null 2>&1; }
 
 size_of() { if [ -e "$1" ]; then wc -c <"$1" | tr -d ' '; else echo 0; fi; }

@@ -13,6 +13,8 @@ tacotron2_url=${TACOTRON2_URL:-$ngc/tacotron2_pyt_ckpt_amp_v2/versions/19.09.0/f
 waveglow_url=${WAVEGLOW_URL:-$ngc/waveglow_ckpt_amp_256/versions/20.01.0/files/nvidia_waveglow256pyt_fp16.pt}
 
 label=checkpoints
+# shellcheck source=scripts/environment.sh
+. "$(dirname "$0")/environment.sh"
 # shellcheck source=scripts/download.sh
 . "$(dirname "$0")/download.sh"
 
@@ -57,13 +59,10 @@ get() {
   [ "$file" = "$2" ] || mv "$file" "$2"
 }
 
-case ${1:-} in -h | --help) usage "$0" && exit 0 ;; esac
-[ $# -le 1 ] || { usage "$0" >&2 && exit 2; }
+[ $# -le 1 ] || { usage >&2 && exit 2; }
 folder=checkpoints
 case ${1:-} in '') ;; /*) folder=${1%/} ;; *) folder=$PWD/${1%/} ;; esac
 cd "$(dirname "$0")/.."
-# shellcheck source=scripts/environment.sh
-. scripts/environment.sh
 project_python
 tacotron2=$folder/nvidia_tacotron2pyt_fp16.pt
 waveglow=$folder/nvidia_waveglow256pyt_fp16.pt

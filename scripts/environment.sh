@@ -1,12 +1,32 @@
 # shellcheck shell=bash
 # Functions for other scripts to source: a virtual environment in .venv with PyTorch and the given requirement files. Safe to run
-# again: nothing is installed twice. PYTHON selects the interpreter, TORCH another PyTorch than the tested one, VENV another folder.
+# again: nothing is installed twice. PYTHON selects the interpreter, VENV another folder, and TORCH, in the words of pip install, another
+# PyTorch than the tested one: TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cu126" bash scripts/quickstart.sh.
 venv=${VENV:-.venv}
 
+# usage: print the comment at the head of the script. A script that sources this file answers --help before it installs anything.
+usage() {
+  local script=$0
+  [ -e "$script" ] || script=$OLDPWD/$0 # scripts go to the project's folder first
+  sed -n '2,/^set/ s/^# \{0,1\}//p' "$script"
+}
+case ${1:-} in -h | --help) usage && exit 0 ;; esac
+
+# PyTorch's own index has a build for CPUs, a tenth of the default one for Linux, which brings CUDA's libraries.
+choose_torch() {
+  torch=(torch==2.13.0)
+  if [ -n "${TORCH:-}" ]; then
+    read -ra torch <<<"$TORCH"
+  elif [ "$(uname)" = Linux ] && ! [ -e /proc/driver/nvidia/version ] && ! [ -e /usr/lib/wsl/lib/nvidia-smi ]; then
+    torch+=(--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
+    echo "environment: no NVIDIA GPU here: PyTorch's build for CPUs; TORCH chooses another"
+  fi
+}
+
 prepare_environment() {
-  local python=${PYTHON:-python3} torch=${TORCH:-torch==2.13.0} stamp wanted
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
-    echo "error: $("$python" --version 2>&1), expected Python 3.10 or later; choose one with PYTHON=/path/to/python3" >&2
+  local python=${PYTHON:-python3} torch stamp wanted
+  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || {
+    echo "error: $("$python" --version 2>&1), expected Python 3.10 to 3.13; choose one with PYTHON=/path/to/python3" >&2
     return 2
   }
   if [ ! -x "$venv/bin/python" ]; then
@@ -18,8 +38,9 @@ prepare_environment() {
     fi
   fi
   if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
-    echo "environment: installing $torch"
-    "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$torch"
+    choose_torch
+    echo "environment: installing ${torch[0]}"
+    "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "${torch[@]}"
   fi
   stamp=$venv/installed-$(cat "$@" | cksum | cut -d ' ' -f 1)
   if [ ! -e "$stamp" ]; then

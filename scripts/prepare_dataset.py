@@ -15,6 +15,7 @@ from common.data.filelist import write_filelist
 from common.errors import DataError, exit_on_user_error, shorten_list
 from common.files import read_lines
 from common.parser import Parser
+from common.progress import counted
 
 CLIPS = 13100  # of LJSpeech-1.1
 CLIP_ID = re.compile(r"LJ\d{3}-\d{4}")
@@ -117,7 +118,7 @@ def main(argv: list[str] | None = None) -> None:
         target = args.filelists / f"ljs_{kind}_text{name}_filelist.txt"
         content = "".join(f"{KINDS[kind].format(clip)}|{transcripts[clip]}\n" for clip in clips)
         outcome = write_filelist(target, content) if clips else "left out, as none of its clips exist"
-        print(f"filelists: {target}: {len(clips)} clips, {outcome}")
+        print(f"filelists: {target}: {counted(len(clips), 'clip')}, {outcome}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ bytes=${LJSPEECH_BYTES:-2748572632}
 clips=${LJSPEECH_CLIPS:-13100}
 
 label=dataset
+# shellcheck source=scripts/environment.sh
+. "$(dirname "$0")/environment.sh"
 # shellcheck source=scripts/download.sh
 . "$(dirname "$0")/download.sh"
 
@@ -59,25 +61,20 @@ unpack() {
   say "$corpus is complete, $found clips; $archive is no longer needed"
 }
 
-case ${1:-} in -h | --help) usage "$0" && exit 0 ;; esac
 for word in "$@"; do
   case $word in --dataset | --dataset=*)
     here=$PWD
     cd "$(dirname "$0")/.."
-    # shellcheck source=scripts/environment.sh
-    . scripts/environment.sh
     project_python
     exec "$python" -m scripts.prepare_recordings --relative-to "$here" "$@"
     ;;
   esac
 done
-case ${1:-} in -*) usage "$0" >&2 && exit 2 ;; esac
-[ $# -le 1 ] || { usage "$0" >&2 && exit 2; }
+case ${1:-} in -*) usage >&2 && exit 2 ;; esac
+[ $# -le 1 ] || { usage >&2 && exit 2; }
 dataset=.
 case ${1:-} in '') ;; /*) dataset=${1%/} ;; *) dataset=$PWD/${1%/} ;; esac
 cd "$(dirname "$0")/.."
-# shellcheck source=scripts/environment.sh
-. scripts/environment.sh
 project_python
 archive=$dataset/LJSpeech-1.1.tar.bz2
 corpus=$dataset/LJSpeech-1.1

@@ -5,9 +5,11 @@
 # from the package nvidia-pytriton, for Linux on x86 with glibc 2.35. Without DIR it only installs. Safe to run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/environment.sh
 venv=.venv-triton
 # numpy 2 corrupts the tensors of this server. One call, so that pip finds versions that fit each other.
-packages=(nvidia-pytriton==0.7.0 "numpy<2" "${TORCH:-torch==2.13.0}" pytest nbclient ipykernel)
+choose_torch
+packages=(nvidia-pytriton==0.7.0 "numpy<2" "${torch[@]}" pytest nbclient ipykernel)
 lists=(requirements.txt requirements/triton.txt)
 packages+=("${lists[@]/#/--requirement=}")
 stamp=$venv/installed-$(cat "${lists[@]}" scripts/triton.sh | cksum | cut -d ' ' -f 1)

@@ -4,6 +4,7 @@
 # The package goes to node_modules/, which git ignores. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/environment.sh
 command -v npm >/dev/null || {
   echo "error: no npm on PATH; install Node.js with npm" >&2
   exit 1

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import resource
 import time
 from collections.abc import Awaitable, MutableMapping
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from common.system import open_files_limit
 
 OWN_FILES = 100  # opened by the process itself, and connections that are about to be closed
 ACCEPTED_AT_ONCE = 8  # in one turn of the event loop; closing one takes some turns
@@ -23,8 +24,8 @@ SLOWEST = 0.5  # of real time; a player may pause between sentences, or play slo
 
 def most_connections() -> int:
     """Return how many connections fit into the limit of open files, beyond which none could be accepted."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**16 if files == resource.RLIM_INFINITY else max(1, files - OWN_FILES)
+    files = open_files_limit()
+    return 2**16 if files is None else max(1, files - OWN_FILES)
 
 
 class Connection(H11Protocol):

@@ -21,6 +21,7 @@ from fastapi import FastAPI
 
 from common.errors import exit_on_user_error
 from common.files import make_folder
+from common.system import require_posix
 from common.web.gate import is_loopback
 from common.web.server import Server
 from common.web.sockets import listen
@@ -38,6 +39,7 @@ LAST_BYTES = 2  # seconds for answers after Ctrl-C
 
 def main(argv: list[str] | None = None) -> None:
     """Make the page, print its address, and answer until Ctrl-C."""
+    require_posix("python -m studio")
     config = parse_args(sys.argv[1:] if argv is None else argv)
     projects = config.projects.resolve()
     make_folder(projects)

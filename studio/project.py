@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shlex
 import zipfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from common.errors import DataError, UsageError
 from common.files import atomic_write, make_folder, remove_leftovers
 from common.options import option
+from common.system import lock_for_process
 
 ROOT = Path(__file__).resolve().parents[1]  # of the code
 PROJECTS = Path("output/studio")  # default of --projects
@@ -132,7 +132,7 @@ def lock_project(project: Project) -> Iterator[None]:
         remove_leftovers(folder)
     with (project.state / "lock").open("w") as file:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, workers do not inherit it
+            lock_for_process(file.fileno())
         except OSError:
             commands = "studio.prepare or studio.train"
             raise DataError(f"{project.root}: another {commands} is working on it; wait until it ends") from None

@@ -1,4 +1,4 @@
-"""Lengths of time in words, and messages without the folders of this machine."""
+"""Messages without the folders of this machine."""
 
 from __future__ import annotations
 
@@ -10,17 +10,6 @@ from common.errors import printable
 from studio.project import ROOT
 
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:[^\s/:;,'\"()]+/)*(?=[^\s/:;,'\"()])")  # the folders of an absolute path
-
-MINUTE, HOUR = 60, 3600  # seconds
-
-
-def duration(seconds: float) -> str:
-    """Format a length of time."""
-    if seconds < 2 * MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * HOUR:
-        return f"{seconds / MINUTE:.0f} min"
-    return f"{seconds / HOUR:.1f} h"
 
 
 def without_folders(message: str, projects: Path) -> str:

@@ -173,6 +173,8 @@ class PretendGpu(TorchDispatchMode):
             "is_bf16_supported": lambda *_: True,
             "get_device_properties": lambda *_: properties,
             "get_device_name": lambda *_: properties.name,
+            "get_device_capability": lambda *_: (9, 0),
+            "get_arch_list": lambda: ["sm_90"],
             "get_rng_state": lambda *_: self.rng_state.clone(),
             "set_rng_state": self._set_rng_state,
             "manual_seed_all": self._seed,

@@ -120,7 +120,7 @@ def test_evaluators_score_every_system(tmp_path: Path) -> None:
     assert recorded["wer"][0] < 0.3 < synthesised["wer"][0]  # a model that trained for a few steps says nothing
     assert recorded["mos"][0] > copied["mos"][0]
     assert "mcd" not in recorded and 0 < copied["mcd"][0] < synthesised["mcd"][0]
-    assert re.search(r"WER %.*CER %.*MOS.*MCD dB.*voicing %", out)
+    assert re.search(r"WER %.*CER %.*MOS.*MCD dB.*voicing %", out, re.S)
 
 
 def test_a_missing_evaluator_is_named_with_the_script_that_installs_it(tmp_path: Path) -> None:

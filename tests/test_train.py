@@ -167,7 +167,7 @@ def test_nothing_left_to_train(tmp_path: Path) -> None:
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2)
     before = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")
-    assert "nothing left to train: 2 epochs are done; raise --epochs, now 2, to go on" in out
+    assert "nothing left to train: epochs done: 2; raise --epochs, now 2, to go on" in out
     assert differences(before, load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")) == []
 
 
@@ -275,7 +275,14 @@ LOG_KEYS = {
     0: {"run_time", "train_loss", "train_items_per_sec", "train_steady_items_per_sec", "val_loss", "val_items_per_sec"},
 }
 EPOCH_KEYS = [
-    {"train_loss", "train_items_per_sec", "train_epoch_items/sec", "train_epoch_time", "train_data_wait_share"},
+    {
+        "train_loss",
+        "train_items_per_sec",
+        "train_epoch_items/sec",
+        "train_epoch_time",
+        "train_data_wait_share",
+        "time_left",
+    },
     LOG_KEYS[3],
 ]
 

@@ -28,6 +28,7 @@ from common.errors import DataError, UsageError, exit_on_user_error, join_proble
 from common.files import atomic_write, parse_json
 from common.options import add_fields, from_options, option
 from common.parser import Parser
+from common.progress import counted
 from common.spec import ModelSpec, Options
 
 # M mels, T frames
@@ -339,7 +340,9 @@ def main(argv: list[str] | None = None) -> None:
     pairs = [pair for audio, mels in lists for pair in read_pairs(audio, mels, options.dataset_path)]
     problems = prepare_mels(pairs, options.audio, options.num_workers)
     if problems:
-        raise DataError("\n".join(problems) + f"\n{len(problems)} clips have no mel; mend or drop them and run again")
+        raise DataError(
+            "\n".join(problems) + f"\nno mel of {counted(len(problems), 'clip')}; mend or drop them and run again"
+        )
 
 
 if __name__ == "__main__":

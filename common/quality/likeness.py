@@ -72,18 +72,20 @@ def aligned_likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> dic
     """Compare audio (N,) with a reference (N',) that it follows sample by sample: by wideband PESQ and by extended STOI.
 
     PESQ (ITU-T P.862.2) predicts an opinion score, at most 4.64; ESTOI (Jensen and Taal 2016) how intelligible it is, at most 1. A
-    measure that finds too little speech is left out. Raises DataError if their packages are not installed.
+    measure that finds too little speech is left out, and so is PESQ without its package. Raises DataError without pystoi.
     """
     with optional_import():
-        from pesq import PesqError, pesq
         from pystoi import stoi
     n_samples = min(len(audio), len(reference), LONGEST_COPY * rate)
     if n_samples < SHORTEST_COPY * rate:
         return {}
     ours, theirs = (at_rate(clip[:n_samples], rate, RATE) for clip in (audio, reference))
     values = {}
-    with suppress(PesqError, ValueError):  # no speech, or nothing but zeros
-        values["pesq"] = float(pesq(RATE, theirs, ours, "wb"))
+    with suppress(ImportError):
+        from pesq import PesqError, pesq
+
+        with suppress(PesqError, ValueError):  # no speech, or nothing but zeros
+            values["pesq"] = float(pesq(RATE, theirs, ours, "wb"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where it finds no speech, and returns 1e-5
         score = float(stoi(theirs, ours, RATE, extended=True))

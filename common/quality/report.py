@@ -10,12 +10,14 @@ import base64
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from common.progress import counted
 from common.quality.words import Errors
 from common.tables import text_table
 
@@ -25,6 +27,8 @@ Array = npt.NDArray[Any]
 
 OGG_BLOCK = 65536  # samples; libsndfile's encoder runs out of stack beyond a minute and a half at once
 TEMPLATE = "report.html"
+RECORDINGS = "recordings"  # the name of the system that they are
+GAP = 2  # spaces between the columns of a text table
 
 
 class Line(NamedTuple):
@@ -157,11 +161,35 @@ def _values_of(system: System, key: str, measure: Measure) -> list[Any]:
     return [of_line[key] for of_line in of_lines if key in of_line]
 
 
-def table(systems: Sequence[System]) -> str:
-    """Format the systems as a text table, one per row, each measure with its 95 % interval."""
+def table(systems: Sequence[System], width: int) -> str:
+    """Format the systems as text tables below each other of at most `width` characters, if one measure fits.
+
+    A system is a row, a measure with its 95 % interval a column.
+    """
     keys = columns_of(systems)
     header = ["system", *(MEASURES[key].title for key in keys), "x real time"]
-    return text_table("<" + ">" * (len(keys) + 1), header, [format_row(system, keys) for system in systems])
+    names, *columns = zip(header, *(format_row(system, keys) for system in systems))
+    blocks = [[names]]
+    for column in columns:
+        used = sum(max(map(len, each)) + GAP for each in [*blocks[-1], column]) - GAP
+        if used > width and len(blocks[-1]) > 1:
+            blocks.append([names])
+        blocks[-1].append(column)
+    tables = [list(zip(*block)) for block in blocks]
+    return "\n\n".join(text_table("<" + ">" * len(rows[0][1:]), rows[0], rows[1:]) for rows in tables)
+
+
+def headline(systems: Sequence[System], main_system: System) -> str:
+    """Say in a sentence how well the main system speaks, beside the recordings if there are any."""
+
+    def measured(system: System) -> str:
+        found = summary(system)
+        keys = [key for key in ("wer", "mos") if key in found]
+        return ", ".join(f"{MEASURES[key].title} {format_interval(found[key], MEASURES[key])}" for key in keys)
+
+    others = [system for system in systems if system.name == RECORDINGS and system is not main_system]
+    parts = [f"{system.name}: {words}" for system in (main_system, *others) if (words := measured(system))]
+    return "; ".join([*parts, f"{counted(len(main_system.lines), 'line')}, measured on {date.today().isoformat()}"])
 
 
 def columns_of(systems: Sequence[System]) -> list[str]:
@@ -267,6 +295,7 @@ def page(title: str, systems: Sequence[System], main_system: System, rate: int) 
     keys = columns_of(systems)
     return environment.get_template(TEMPLATE).render(
         title=title,
+        headline=headline(systems, main_system),
         measures=[MEASURES[key] for key in keys],
         rows=[format_row(system, keys) for system in systems],
         legend=legend(),

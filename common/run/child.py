@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 from contextlib import suppress
+
+from common.system import c_function
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
@@ -17,7 +18,7 @@ def end_with(parent: int, number: int = signal.SIGTERM) -> None:
     `parent` is an id that the parent has passed on: os.getppid() of a process whose parent has ended is another's.
     """
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+        with suppress(OSError, TypeError):
+            c_function("prctl")(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)

@@ -12,8 +12,10 @@ import time
 from contextlib import suppress
 from types import FrameType, TracebackType
 
+from common.system import signals
+
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # in the environment of torchrun's processes
-NOHUP = (signal.SIGHUP, signal.SIG_IGN)
+NOHUP = [(number, signal.SIG_IGN) for number in signals("SIGHUP")]
 
 
 class StopRequest:
@@ -24,7 +26,7 @@ class StopRequest:
     nohup. Outside the main thread, which alone gets signals, there are no requests.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    SIGNALS = signals("SIGINT", "SIGTERM", "SIGHUP")
     ECHO = 2.0  # seconds in which a parent may forward a Ctrl-C that the terminal has already sent to each process
 
     def __init__(self) -> None:
@@ -44,7 +46,7 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         heard = self.SIGNALS if threading.current_thread() is threading.main_thread() else ()
-        numbers = [number for number in heard if (number, signal.getsignal(number)) != NOHUP]
+        numbers = [number for number in heard if (number, signal.getsignal(number)) not in NOHUP]
         self._before = {number: signal.signal(number, self._request) for number in numbers}
         return self
 

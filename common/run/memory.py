@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from common import precision
 from common.errors import DataError
+from common.system import memory_limit
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 CONTROL_GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
@@ -124,10 +125,8 @@ def available_memory(device: torch.device) -> int:
     on_gpu = precision.total_memory(device)
     if on_gpu is not None:
         return on_gpu
-    in_machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    of_process = [] if limit == resource.RLIM_INFINITY else [limit]
-    return min([in_machine, *of_process, *_container_limits()])
+    in_machine, of_process = psutil.virtual_memory().total, memory_limit()
+    return min(in_machine, *_container_limits(), of_process or in_machine)
 
 
 def _container_limits() -> Iterator[int]:

@@ -57,6 +57,7 @@ METRICS = {  # by the end of the name, so that numbers of a new model have units
     "iter_time": SECONDS,
     "epoch_time": Metric("s", ".2f"),
     "run_time": Metric("s", ".2f"),
+    "time_left": Metric("s", ".0f"),
     "wait_share": Metric("", ".3f"),
 }
 

@@ -15,7 +15,6 @@ model, a resumed run continues the newest that holds its checkpoint's last step,
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -25,10 +24,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from common.checkpoint.files import best_path, find_all, find_final_weights, join_first
 from common.errors import DataError, UsageError, printable
 from common.files import make_folder, move_aside, parse_json
 from common.run.nvlog import PARAMETER, PREFIX, parse_line
+from common.system import BINARY, NO_FOLLOW, lock_for_process, read_start, remove_locked
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
 
@@ -50,8 +52,7 @@ def occupy(folder: Path, model_name: str) -> Iterator[None]:
         _write_owner(descriptor, folder)
         yield
     finally:
-        path.unlink(missing_ok=True)  # before the lock ends, so that no other run has locked this file
-        os.close(descriptor)
+        remove_locked(path, descriptor)
         with suppress(OSError):  # one that is not empty stays, and so do those above
             for place in absent:
                 place.rmdir()
@@ -65,20 +66,20 @@ def _write_owner(descriptor: int, folder: Path) -> None:
     record = {"host": socket.gethostname(), "pid": os.getpid()}
     try:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(record).encode(), 0)
+        os.write(descriptor, json.dumps(record).encode())
     except OSError as error:  # a full disk has room for an empty file
         raise DataError(_unwritable(folder, error)) from None
 
 
 def _lock(path: Path, model_name: str) -> int:
-    """Open and lock the file; return its descriptor. Loader processes, which may live on, do not inherit a lock of lockf.
+    """Open and lock the file; return its descriptor. Loader processes, which may live on, do not inherit it.
 
     On a file system without locks, the new file itself is the lock.
     """
     while True:
         descriptor, is_new = _open(path)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_for_process(descriptor)
         except OSError as error:
             if is_new and not isinstance(error, TAKEN):
                 return descriptor
@@ -95,7 +96,7 @@ def _lock(path: Path, model_name: str) -> int:
 
 def _open(path: Path) -> tuple[int, bool]:
     """Open the file of a lock. Returns its descriptor, and True if it is new."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | NO_FOLLOW | BINARY
     while True:
         with suppress(FileExistsError):
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666), True
@@ -105,7 +106,7 @@ def _open(path: Path) -> tuple[int, bool]:
 
 def _owner(descriptor: int) -> dict[str, Any]:
     try:
-        record = parse_json(os.pread(descriptor, 1000, 0))
+        record = parse_json(read_start(descriptor, 1000))
     except ValueError:  # not written yet
         return {}
     return record if isinstance(record, dict) else {}
@@ -115,13 +116,9 @@ def _may_run(owner: dict[str, Any]) -> bool:
     """Return False if the owner was a process of this host that has ended. An owner without a name has just begun."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         return True
-    try:
-        os.kill(owner["pid"], 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # another user's process: it runs
-        return True
-    return True
+    with suppress(OverflowError):
+        return psutil.pid_exists(owner["pid"])
+    return False
 
 
 def _in_use(path: Path, model_name: str, owner: dict[str, Any]) -> str:

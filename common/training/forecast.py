@@ -17,6 +17,7 @@ from common import precision
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
+from common.progress import counted, size
 from common.run import memory
 from common.run.nvlog import NullLog
 from common.spec import Batch, Key
@@ -48,7 +49,7 @@ def describe_plan(state: TrainState, loader: DataLoader) -> list[str]:
         f"{state.setup.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
         f"on {dist.world_size} x {dist.device.type}, in {_name(state.setup.half)}",
         f"a step: {_step(pace.global_batch, dist.world_size, data)}; {_traffic(state, trained)}",
-        f"an epoch: {count:,} steps; {epochs} epochs: {count * epochs:,} steps",
+        f"an epoch: {counted(count, 'step')}; {counted(epochs, 'epoch')}: {counted(count * epochs, 'step')}",
         f"learning rate: {rate_at(optimization, pace, 0, 0):.3g} in the first step, "
         f"{rate_at(optimization, pace, epochs - 1 / count, count * epochs - 1):.3g} in the last",
     ]
@@ -58,8 +59,9 @@ def describe_plan(state: TrainState, loader: DataLoader) -> list[str]:
 
 
 def _step(global_batch: int, processes: int, data: DataConfig) -> str:
-    named = f"{data.batch_size} clips x {processes} processes x {data.grad_accumulation_steps} batches"
-    return small_step_note(global_batch, processes, data) or f"{named} = {global_batch} clips"
+    batches = counted(data.grad_accumulation_steps, "batch", "es")
+    named = f"{counted(data.batch_size, 'clip')} x {counted(processes, 'process', 'es')} x {batches}"
+    return small_step_note(global_batch, processes, data) or f"{named} = {counted(global_batch, 'clip')}"
 
 
 def longest_batch(loader: DataLoader, size: int) -> Batch:
@@ -121,11 +123,6 @@ def _forward_and_backward(state: TrainState, batch: Batch) -> None:
         loss = state.setup.criterion(state.trained(*batch.inputs), batch.targets)
     loss.backward()
     state.optimizer.zero_grad()
-
-
-def size(count: float) -> str:
-    """Format bytes as GB or MB."""
-    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
 def _traffic(state: TrainState, trained: int) -> str:

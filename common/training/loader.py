@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from common.errors import DataError
 from common.run.child import end_with
 from common.spec import Key, SpeechDataset
+from common.system import signals
 
 LOST_AFTER = 5.0  # seconds from the end of a worker's connections to its own, at most
 LOOK = 1.0  # seconds of waiting between two looks at the workers and at the limit
@@ -78,7 +79,8 @@ class Loader(DataLoader):
             if self.num_workers and threading.current_thread() is threading.main_thread():
                 # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
                 # Without it, the error comes from the next batch, some seconds later.
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for number in signals("SIGCHLD"):
+                    signal.signal(number, signal.SIG_DFL)
             for batch in batches:
                 if isinstance(batch, DataError):
                     raise batch
@@ -106,7 +108,7 @@ class Loader(DataLoader):
             return f"no loader process can start ({error.strerror}); {ADVICE}"
         if not (str(error).startswith("DataLoader worker") or _has_ended(self.workers)):
             return ""
-        if {NOT_HANDED_OVER, -signal.SIGBUS} & {worker.exitcode for worker in self.workers}:
+        if {NOT_HANDED_OVER, *(-number for number in signals("SIGBUS"))} & {worker.exitcode for worker in self.workers}:
             return f"a loader process cannot hand over its batch, for the reason above; {ADVICE}"
         reason = str(error) if str(error).startswith("DataLoader") else f"DataLoader worker has ended ({error!r})"
         return f"{reason}: killed, or out of memory; lower --num-workers {self.num_workers}"
@@ -138,10 +140,10 @@ def start_worker(_: int) -> None:
     would print a traceback, drop a batch that does not fit into /dev/shm, and let the main process wait for it.
     """
     gc.freeze()  # as in common.data.parallel: a worker finalises nothing that it inherited
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in signals("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(number, signal.SIG_IGN)
     if parent := multiprocessing.parent_process():
-        end_with(parent.pid or 0, signal.SIGKILL)
+        end_with(parent.pid or 0, *signals("SIGKILL"))
     multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_give_up)  # type: ignore[attr-defined]
 
 

@@ -49,6 +49,11 @@ class RunTotals:
         self.last_epoch: dict[str, float] = {}
         self.validation: dict[str, float] = {}
 
+    def time_left(self, epochs: int, limit: float) -> float:
+        """Estimate the seconds of so many further epochs, each as long as the mean so far; the run ends after `limit` minutes."""
+        passed = time.perf_counter() - self.start
+        return max(0.0, min(epochs * passed / (len(self.rates) + 1), 60 * limit - passed))
+
     def add(self, epoch: dict[str, float]) -> None:
         """Count one more epoch."""
         self.rates.append(epoch["train_items_per_sec"])
@@ -325,8 +330,8 @@ def _show_iteration(state: TrainState, result: StepResult, wait_share: float, lo
     )
 
 
-def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
-    """Log and return the epoch's means."""
+def log_epoch(state: TrainState, log: Log, time_left: float) -> dict[str, float]:
+    """Log the epoch's means and the seconds that the rest of the run may take; return the means."""
     totals = state.progress.totals
     data: dict[str, float] = {
         "train_loss": totals.mean_loss,
@@ -334,6 +339,7 @@ def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
         "train_epoch_items/sec": totals.items / totals.seconds,
         "train_epoch_time": totals.seconds,
         "train_data_wait_share": totals.waited / totals.seconds,
+        "time_left": time_left,
     }
     if state.scaler.is_enabled() or state.setup.options.skipping.max_skipped:
         data["train_skipped_steps"] = totals.skipped + totals.dropped

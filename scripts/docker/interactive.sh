@@ -6,6 +6,8 @@
 set -euo pipefail
 case ${DATASET_PATH:-} in '' | /*) dataset=${DATASET_PATH:-} ;; *) dataset=$PWD/$DATASET_PATH ;; esac
 cd "$(dirname "$0")/../.."
+# shellcheck source=scripts/environment.sh
+. scripts/environment.sh
 
 # PyTorch's loader processes share memory with the trainer, and its copies to the GPU lock pages: Docker's own limits are too small.
 options=(--rm -it --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 -v "$PWD:/workspace/tacotron2")

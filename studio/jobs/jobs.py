@@ -22,7 +22,8 @@ import psutil
 
 from common import precision
 from common.errors import INTERRUPTED, DataError, printable
-from common.files import lock_folder, make_folder
+from common.files import make_folder
+from common.system import locked_folder
 from studio.jobs.run_files import Run, find_process, read_note, read_run, write_note
 from studio.project import ROOT, Project, list_projects
 from studio.train.process import describe_signal
@@ -128,14 +129,14 @@ class Jobs:
         Raises DataError if another run of the project is active, or no device is free for one that needs it.
         """
         make_folder(self.projects)
-        with lock_folder(self.projects):
+        with locked_folder(self.projects):
             self.check_free(project)
             device = self._free_device(project) if name in ON_DEVICE else ""
             return self._launch(project, name, list(argv), device)
 
     def pause(self, project: Project, name: str) -> None:
         """Send SIGINT to a run once, like Ctrl-C: a training saves and stops. Raises DataError if none is active."""
-        with lock_folder(self.projects):
+        with locked_folder(self.projects):
             job = self.find(project, name)
             if job is None or not job.is_active:
                 raise DataError(f"{project.name}: no {name} is running")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import soundfile
 
 from common.errors import DataError, join_problems
+from common.progress import counted
 from studio.prepare.__main__ import apply_rows, edit_problems, proposals_of
 from studio.prepare.report import describe_problems, figures, read_problems
 from studio.prepare.review import (
@@ -93,7 +94,9 @@ def summarize(project: Project, rows: list[ClipRow]) -> str:
     in_use = sum(row.use == YES for row in rows)
     edits = CarriedEdits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
     lines = figures(project.name, edits, [row for row in rows if row.use == YES], [])
-    return "\n".join([lines[0], f"  in use: {in_use} clips", *lines[3:], *describe_problems(read_problems(project))])
+    return "\n".join(
+        [lines[0], f"  in use: {counted(in_use, 'clip')}", *lines[3:], *describe_problems(read_problems(project))]
+    )
 
 
 def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:

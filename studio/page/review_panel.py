@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from common.progress import counted
 from studio.page.context import Context
 from studio.page.editing import (
     COLUMNS,
@@ -82,7 +83,11 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         save_edits(chosen, edits)
         rows = read_rows(chosen)
         row = neighbour(rows, clip, 0)
-        return *describe(chosen, rows), table_of(rows), *clip_values(chosen, row, {}, f"saved: {len(edits)} clips")
+        return (
+            *describe(chosen, rows),
+            table_of(rows),
+            *clip_values(chosen, row, {}, f"saved: {counted(len(edits), 'clip')}"),
+        )
 
     outputs = [summary, files, table, *panel.outputs]
     key.change(in_words(context, show), project, outputs, **HIDDEN)

@@ -28,6 +28,7 @@ from common.audio.stft import AudioConfig
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import display_path
 from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
+from common.progress import counted, duration
 from common.quality.evaluators import INSTALL
 from common.spec import ModelSpec
 from studio.arguments import project_parser
@@ -38,7 +39,6 @@ from studio.plan.machine import Figures, counts_words, environment, measure, mes
 from studio.plan.material import Material, read_material
 from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
 from studio.project import Project
-from studio.wording import duration
 
 LEARNING_RATE = "learning_rate"  # a project's folder of range tests
 
@@ -264,7 +264,8 @@ class Explanation(NamedTuple):
 def explain(name: str, plan: Plan, project: Project, figures: Figures | None) -> Explanation:
     """Explain the plan of a model, without an expected time if there are no figures."""
     settings = plan.models[name]
-    rows = [(key, json.dumps(getattr(settings, key)), reason) for key, reason in settings.reasons.items()]
+    values = {key: getattr(settings, key) for key in settings.reasons}
+    rows = [(key, "none" if value == {} else json.dumps(value), settings.reasons[key]) for key, value in values.items()]
     argv = train_argv(name, plan, project)
     expected = ""
     if figures and figures.step_seconds:
@@ -276,10 +277,13 @@ def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) ->
     """Estimate a model's training time from what was measured."""
     steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures) + figures.first_seconds
     reports = proposal.count_reports(settings.epochs, settings.report_every)
-    parts = [f"{duration(steps)} of steps", f"{duration(reports * figures.report_seconds)} of {reports} reports"]
+    parts = [
+        f"{duration(steps)} of steps",
+        f"{duration(reports * figures.report_seconds)} of {counted(reports, 'report')}",
+    ]
     parts.append(f"{duration(figures.start_seconds)} to start")
     total = duration(proposal.expected_seconds(settings.epochs, settings.report_every, figures))
-    place = f"{figures.device}, {'1 thread' if threads == 1 else f'{threads} threads'}"
+    place = f"{figures.device}, {counted(threads, 'thread')}"
     source = f"an estimate from {len(figures.step_seconds)} measured steps and one report"
     return f"{total} at most on {place}: {', '.join(parts)}; {source}"
 

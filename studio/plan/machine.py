@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.errors import DataError
+from common.system import usable_cores
 from studio.project import ROOT
 
 WORDS = ("moonshine_onnx", "jiwer")  # packages that count wrong words
@@ -75,7 +76,7 @@ def environment(threads: int) -> Mapping[str, str]:
 def usable_threads() -> int:
     """Return OMP_NUM_THREADS if it is set, else the number of cores this process may use."""
     named = os.environ.get(THREADS, "")
-    return int(named) if named.isdecimal() and int(named) else len(os.sched_getaffinity(0))
+    return int(named) if named.isdecimal() and int(named) else len(usable_cores())
 
 
 def counts_words() -> bool:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from common.errors import DataError
+from common.progress import HOUR, counted, duration, size
 from common.run.memory import USABLE, split_batch
 from common.spec import Advice, ModelSpec
 from common.training.checkup import WITHOUT_PACKAGES
 from studio.plan.machine import Figures
 from studio.plan.material import Material
-from studio.wording import HOUR, duration
 
 REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain
@@ -90,13 +90,13 @@ def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
     """Choose a batch size and accumulation steps that fit into 90 % of memory. Raises DataError if not even one clip fits."""
     room = USABLE * figures.available // 100 - figures.always
     largest = room // figures.clip if figures.clip > 0 else wanted
-    parts = [f"{count / 1e9:.2f} GB" for count in (figures.always, figures.clip, figures.available)]
-    memory = f"{parts[0]} and {parts[1]} for each clip of the longest, of {parts[2]}"
+    always, clip, available = map(size, (figures.always, figures.clip, figures.available))
+    memory = f"{always} and {clip} for each clip of the longest, of {available}"
     if largest < 1:
         raise DataError(f"{figures.model}: not even one clip fits into memory ({memory}): prepare shorter clips")
     if wanted <= largest:
-        small = figures.clips <= wanted
-        reason = f"all {figures.clips} clips in one step" if small else f"{wanted} clips a step suit this much data"
+        small = f"all {counted(figures.clips, 'clip')} in one step" if figures.clips <= wanted else ""
+        reason = small or f"{wanted} clips a step suit this much data"
         return Setting(wanted, f"{reason}; it fits: {memory}"), Setting(1, "the whole batch fits")
     batch, accumulation = split_batch(wanted, int(largest))
     return (
@@ -195,7 +195,7 @@ def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:
     steps = epochs * figures.steps_per_epoch
     if advised <= steps // 10:
         return Setting(advised, "the first steps of Adam are small")
-    return Setting(steps // 10, f"a tenth of the run's {steps} steps, instead of the usual {advised}")
+    return Setting(steps // 10, f"a tenth of the run's {counted(steps, 'step')}, instead of the usual {advised}")
 
 
 def hours_of(spec: ModelSpec, waiting: Sequence[ModelSpec], left: float | None) -> float | None:
@@ -235,7 +235,7 @@ def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words
     """Choose the schedule of the learning rate, and the measure and the patience that end a run."""
     return {
         "lr_schedule": Setting(
-            "cosine", f"the rate falls to 0 over the {epochs} epochs, with no step to place by guesswork"
+            "cosine", f"the rate falls to 0 over {counted(epochs, 'epoch')}, with no step to place by guesswork"
         ),
         "best_by": choose_measure(spec, material, counts_words),
         "patience": Setting(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),

@@ -23,7 +23,9 @@ from common.data.filelist import check_files, read_filelist
 from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.options import from_options
+from common.progress import HOUR, MINUTE, counted, duration
 from common.run.interrupt import StopRequest
+from common.system import require_posix
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.arguments import project_parser
@@ -36,13 +38,13 @@ from studio.train.progress import Progress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
 from studio.voice.voice import write_voice
-from studio.wording import HOUR, MINUTE, duration
 
 START = 10.0  # seconds that train.py takes to start, before its own time limit counts
 
 
 def main(argv: list[str] | None = None) -> int:
     """Train what is left to train, then write the voice. Returns the exit code."""
+    require_posix("python -m studio.train")
     project = parse_args(sys.argv[1:] if argv is None else argv)
     plan = read_plan(project.require(project.plan, "studio.plan"))
     check_packages(plan, project)
@@ -94,8 +96,10 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     wait_for_earlier(folder, name)
     progress.begin(name, current)
     if place_of(folder, name).epochs >= settings.epochs:
-        print(f"{name}: nothing to train, all {settings.epochs} epochs are done; {how_to_go_on(project)}", flush=True)
-        progress.finish(name, current, f"all {settings.epochs} epochs")
+        print(
+            f"{name}: nothing to train, {counted(settings.epochs, 'epoch')} done; {how_to_go_on(project)}", flush=True
+        )
+        progress.finish(name, current, f"all {counted(settings.epochs, 'epoch')}")
         return True
     left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
     ending = RunEnding.BUDGET
@@ -173,7 +177,7 @@ def step_time(folder: Path) -> float:
 def reason_of(ending: RunEnding, settings: ModelPlan, place: RunPlace) -> str:
     """Say why a training ended."""
     if place.epochs >= settings.epochs:
-        return f"all {settings.epochs} epochs"
+        return f"all {counted(settings.epochs, 'epoch')}"
     if settings.hours is None or (ending is RunEnding.FINISHED and place.waited >= settings.patience):
         return f"no gain in {settings.patience} reports"
     return f"its time limit of {duration(HOUR * settings.hours)}"

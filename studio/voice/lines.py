@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from common.progress import HOUR, duration
 from studio.plan.file import ModelPlan
 from studio.train.progress import ModelProgress
 from studio.train.run_log import RunLog
 from studio.voice.card import describe_measures
-from studio.wording import HOUR, duration
 
 LOG = "nvlog.json"  # of a model's run folder
 REPORT = "Report of epoch"

@@ -180,3 +180,16 @@ def test_the_first_row_of_the_phase_that_applies_is_taken() -> None:
     assert accelerate(model, ways, "inference", Request()) is last
     assert accelerate(model, ways[1:2], "inference", Request()) is model
     assert not any(getattr(Request(), name) for name in ("half", "int8", "recompute", "graphs"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (progress.counted(1, "clip"), "1 clip"), (progress.counted(0, "clip"), "0 clips"),
+        (progress.counted(1234, "batch", "es"), "1,234 batches"), (progress.size(4.2e6), "4.20 MB"),
+        (progress.size(2.345e9), "2.35 GB"), (progress.duration(119), "119 s"), (progress.duration(7199), "120 min"),
+        (progress.duration(7200), "2.0 h"),
+    ],
+)  # fmt: skip
+def test_numbers_in_words(words: str, expected: str) -> None:
+    assert words == expected

@@ -27,6 +27,9 @@ def test_the_device_is_the_cpu_or_each_process_s_own_gpu(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_90"])
     assert precision.pick_device(1) == torch.device("cuda", 1)
     assert taken == [torch.device("cuda", 1)]
     with pytest.raises(UsageError, match=r"process 2 of this machine has no GPU, there are 2: .*--cpu"):
@@ -182,3 +185,59 @@ def test_one_gpu_of_those_that_this_process_may_use(monkeypatch, visible: str | 
     if visible is not None:
         monkeypatch.setenv(precision.VISIBLE_GPUS, visible)
     assert precision.only_gpu(index) == {precision.VISIBLE_GPUS: name}
+
+
+TURING_AND_LATER = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]  # PyTorch 2.13 with CUDA 13
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "fits"),
+    [
+        ((7, 0), TURING_AND_LATER, False),  # V100
+        ((7, 5), TURING_AND_LATER, True),
+        ((8, 9), TURING_AND_LATER, True),  # runs the code of 8.6
+        ((9, 0), TURING_AND_LATER, True),
+        ((12, 1), TURING_AND_LATER, True),
+        ((11, 0), TURING_AND_LATER, False),
+        ((6, 1), ["sm_50", "sm_60", "sm_70"], True),
+        ((13, 0), ["sm_120", "compute_120"], True),
+        ((10, 3), ["sm_100a"], True),
+        ((7, 0), [], True),  # a build that does not say
+    ],
+)
+def test_a_gpu_without_code_in_this_build_is_refused(capability, architectures, fits: bool) -> None:
+    with contextlib.nullcontext() if fits else pytest.raises(UsageError, match=r"^Card: .*TORCH.*--cpu"):
+        precision.check_gpu("Card", capability, architectures)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "visible", "words"),
+    [
+        (None, None, "is a build without CUDA; delete .venv"),
+        ("13.0", "", "CUDA_VISIBLE_DEVICES hides the GPU"),
+        ("13.0", None, "needs a driver for CUDA 13.0"),
+    ],
+)
+def test_the_cpu_is_not_taken_silently_where_there_is_a_driver(
+    monkeypatch, tmp_path, capsys, cuda, visible, words
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a usable GPU is here")
+    precision.print_once.cache_clear()
+    assert precision.pick_device() == torch.device("cpu")
+    if not any(path.exists() for path in precision.NVIDIA_DRIVER):
+        assert capsys.readouterr().err == ""
+    monkeypatch.setattr(precision, "NVIDIA_DRIVER", (tmp_path,))
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "init", refuse_an_old_driver)
+    for _ in range(2):
+        assert precision.pick_device() == torch.device("cpu")
+    told = capsys.readouterr().err
+    assert told.startswith("note: running on the CPU: ") and words in told and told.count("\n") == 1
+    assert precision.pick_device(cpu=True) == torch.device("cpu") and capsys.readouterr().err == ""
+
+
+def refuse_an_old_driver() -> None:
+    raise RuntimeError("The NVIDIA driver on your system is too old (found version 12020).\nMore words.")

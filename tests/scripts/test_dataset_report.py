@@ -144,7 +144,7 @@ def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     wanted = ["no such audio file", "16000 Hz", "2 channels", "not an audio file", "cut short", "no text", "0 '|'"]
     assert all(words in line for words, line in zip(wanted, lines, strict=True))
     assert [line.count("16000 Hz") for line in lines] == [0, 1, 0, 0, 0, 0, 0]  # once is enough
-    assert tail.startswith(f"7 of 19 rows are unusable (paths are relative to --dataset-path, now {corpus})")
+    assert tail.startswith(f"unusable: 7 of 19 rows (paths are relative to --dataset-path, now {corpus})")
 
 
 def test_rows_that_training_refuses_are_unusable(corpus: Path) -> None:
@@ -178,7 +178,7 @@ def test_mels_missing_lists_and_missing_clips_are_refused(corpus: Path) -> None:
     assert "no such file" in result.err
     append(corpus, "gone.wav|One.", name="gone.txt")
     result = report(corpus, names=("gone.txt",))
-    assert result.code == 1 and "1 of 1 rows are unusable" in result.err
+    assert result.code == 1 and "unusable: 1 of 1 row" in result.err
     assert not (corpus / "out").exists()
 
 

@@ -41,7 +41,7 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
         mels.main(lists)
     bad, count = str(error.value).splitlines()
     assert bad.startswith(f"{tmp_path / 'wavs/b.wav'}: 16000 Hz, expected 22050 Hz")
-    assert count == "1 clips have no mel; mend or drop them and run again"
+    assert count == "no mel of 1 clip; mend or drop them and run again"
     assert "mels: 0 of 3 are there, making 3" in capsys.readouterr().out
     samples = tone(tmp_path / "wavs" / "same as c.wav")
     wanted = librosa.feature.melspectrogram(

@@ -43,7 +43,7 @@ def test_words_are_pooled_and_scores_are_averaged() -> None:
 
 def test_the_table_has_a_row_a_system_and_a_column_a_measure_that_was_taken() -> None:
     recordings = System("recordings", [line("One.", 0, 1)], math.nan)
-    head, first, second = report.table([recordings, system()]).splitlines()
+    head, first, second = report.table([recordings, system()], 1000).splitlines()
     assert head.split("  ")[0].strip() == "system"
     assert re.findall(r"WER %|CER %|MOS|MCD dB|F0 Hz", head) == ["WER %", "CER %", "MOS", "MCD dB"]
     assert first.startswith("recordings") and first.rstrip().endswith("-")
@@ -169,3 +169,25 @@ def test_resamples_are_numpys_with_a_seed() -> None:
     limits = np.quantile(VALUES[draws].mean(axis=1), [0.025, 0.975])
     assert report.bootstrap(VALUES, seed=7) == pytest.approx((VALUES.mean(), *limits), rel=1e-12)
     assert report.bootstrap(VALUES, seed=5) == report.bootstrap(VALUES, seed=5) != report.bootstrap(VALUES, seed=6)
+
+
+def test_the_table_is_folded_to_the_width_of_the_terminal() -> None:
+    """All columns of the wide table come once, under the systems' names each time, in the same order."""
+    systems = [system("recordings"), system("theirs")]
+    wide = report.table(systems, 1000).splitlines()
+    folded = report.table(systems, 60)
+    assert len(wide) == 3 and max(map(len, wide)) > 60 >= max(map(len, folded.splitlines()))
+    blocks = [block.splitlines() for block in folded.split("\n\n")]
+    assert len(blocks) > 1 and all(len(block) == 3 for block in blocks)
+    for row in range(3):
+        name, *words = wide[row].split()
+        assert [word for block in blocks for word in block[row].split() if word != name] == words
+    assert report.table(systems, 1).count("\n\n") == len(report.columns_of(systems))  # one measure each
+
+
+def test_the_headline_names_the_system_its_measures_and_the_day() -> None:
+    recordings, ours = system("recordings"), system("ours")
+    said = report.headline([recordings, ours], ours)
+    assert re.fullmatch(r"ours: WER % .*; recordings: WER % .*; 3 lines, measured on \d{4}-\d\d-\d\d", said)
+    assert report.headline([recordings], recordings).count("recordings") == 1
+    assert f"<b>{said}</b>" in report.page("title", [recordings, ours], ours, RATE)

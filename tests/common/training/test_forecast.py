@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import train
+from common.progress import size
 from common.run import memory
 from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
-from common.training.forecast import describe_plan, longest_batch, size
+from common.training.forecast import describe_plan, longest_batch
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from data_functions import get_loaders

@@ -23,7 +23,7 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     state, notes = make_state(), Notes()
     state.progress.epoch, state.progress.iteration = 3, 9
     assert train_epoch(state, loader(7, 2), notes, StopRequest()) is Ending.EPOCH
-    means = log_epoch(state, notes)
+    means = log_epoch(state, notes, 120.0)
     *iterations, last = notes.records
     losses = [data["train_loss"] for _, data in iterations]
     assert [step for step, _ in notes.records] == [(3, 0), (3, 1), (3, 2), (3,)]
@@ -33,7 +33,8 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
         assert data["train_items_per_sec"] == data["train_iter_items/sec"] == rate
     assert means == last[1]
     rates = {"train_items_per_sec", "train_epoch_items/sec"}
-    assert set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share"} | rates
+    assert set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share", "time_left"} | rates
+    assert means["time_left"] == 120
     assert 0 < means["train_data_wait_share"] < 1
     assert len(notes.shown["train/data_wait_share"]) == 3
     assert state.rates == notes.shown["train/items_per_sec"]
@@ -170,7 +171,7 @@ def test_the_share_of_waiting_is_the_time_the_loader_takes() -> None:
 
     data.collate_fn = slowly
     train_epoch(state, data, notes, StopRequest())
-    assert log_epoch(state, notes)["train_data_wait_share"] > 0.8
+    assert log_epoch(state, notes, 0.0)["train_data_wait_share"] > 0.8
     assert state.progress.totals.waited > 0.2
 
 
@@ -179,3 +180,12 @@ def test_a_batch_keeps_its_type_and_names_on_the_way_to_a_device() -> None:
     moved = to_device(batch, torch.device("meta"))
     assert isinstance(moved, Points)
     assert (moved.x.device.type, moved.x.shape, moved.names) == ("meta", (2, 2), ("clip 0", "clip 2"))
+
+
+def test_the_time_left_is_that_of_the_epochs_so_far_and_ends_at_the_limit() -> None:
+    """30 seconds for three epochs, the last of which is not added yet: 40 for four more."""
+    totals = RunTotals()
+    totals.start, totals.rates = time.perf_counter() - 30, [1.0, 1.0]
+    assert totals.time_left(4, math.inf) == pytest.approx(40, rel=0.1)
+    assert totals.time_left(4, 0.75) == pytest.approx(15, rel=0.1)
+    assert totals.time_left(4, 0.4) == totals.time_left(0, math.inf) == 0

@@ -233,7 +233,7 @@ def test_the_mean_of_an_epoch_leaves_skipped_steps_out() -> None:
         data.collate_fn = poison
         train_epoch(state, data, notes, StopRequest())
         losses[poisoned] = [row["train_loss"] for step, row in notes.records if len(step) == 2]
-        means = log_epoch(state, notes)
+        means = log_epoch(state, notes, 0.0)
         finite = [loss for loss in losses[poisoned] if math.isfinite(loss)]
         assert means["train_loss"] == pytest.approx(sum(finite) / len(finite))
         assert means["train_skipped_steps"] == poisoned

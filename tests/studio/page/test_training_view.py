@@ -11,13 +11,13 @@ import torch
 
 from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError
+from common.progress import duration
 from common.run.nvlog import NvLog
 from studio.page.training_view import TrainingView, newest_model, studio_train_argv
 from studio.plan.file import ModelPlan, Plan, write_plan
 from studio.project import Project
 from studio.train.progress import Progress
 from studio.train.run_log import RunLog
-from studio.wording import duration
 from tests.studio.projects import SETTINGS, make_project
 
 STEPS = 2  # of an epoch

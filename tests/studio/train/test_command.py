@@ -216,7 +216,7 @@ def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(tmp_path: Pat
     state = progress_of(project).of("WaveGlow")
     assert state.seconds == 3602 and state.spent == 1801
     out = train_to(2, patience=11)
-    assert "WaveGlow: nothing to train, all 2 epochs are done; to train on, raise `epochs`, `hours`" in out
+    assert "WaveGlow: nothing to train, 2 epochs done; to train on, raise `epochs`, `hours`" in out
     assert "--epochs" not in out
     train_to(3)
     last.resolve().write_bytes(last.read_bytes()[:5000])  # train.py chooses the one before

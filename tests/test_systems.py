@@ -1,0 +1,84 @@
+"""Speaking, training and planning where a system lacks what Linux has: tests/other_system.py takes it away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from common.checkpoint.files import load_checkpoint
+from common.run.nvlog import read_log
+from common.system import lock_file, lock_for_process, locked_folder, remove_locked
+from studio.project import Project
+from tests.recipe import ENVIRONMENT, ROOT, flags
+from tests.studio.projects import make_project
+
+SYSTEMS = ("macos", "windows")
+ONLY_POSIX = "needs Linux or macOS; on Windows, run it in WSL 2 (README.md, Systems)"
+
+
+def run_on(system: str, *words: object, code: int = 0) -> str:
+    command = [sys.executable, "-m", "tests.other_system", system, *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_speaks(system: str, tmp_path: Path) -> None:
+    run_on(system, "inference.py", "-i", "phrases/phrase.txt", "-o", tmp_path, "--cpu")
+    assert soundfile.info(tmp_path / "audio_0.wav").duration > 1
+    assert read_log(tmp_path / "nvlog.json")[-1]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_trains_and_resumes_with_loader_processes(system: str, tmp_path: Path) -> None:
+    """Two runs: the second moves the first one's log, replaces the link of the last checkpoint, and leaves no temporary files."""
+    words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 1, "--num-workers", 1]
+    run_on(system, *words, "--epochs", 1)
+    assert "resuming at epoch 1" in run_on(system, *words, "--epochs", 2, "--resume-from-last")
+    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["epoch"] == 1
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert "estimated peak" in run_on(system, *words, "--epochs", 3, "--dry-run")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_studio_plans(system: str, tmp_path: Path) -> None:
+    project = make_project(Project(name="mine", projects=tmp_path))
+    out = run_on(system, "-m", "studio.plan", "mine", "--projects", tmp_path, "--minutes", 5)
+    assert project.plan.is_file(), out
+
+
+@pytest.mark.parametrize("words", [("-m", "studio.train", "mine"), ("-m", "multiproc", "train.py"), ("-m", "studio")])
+def test_windows_refuses_what_needs_process_groups(words: tuple[str, ...]) -> None:
+    name = " ".join(["python", *words[:2]])
+    assert run_on("windows", *words, code=2) == f"error: {name}: {ONLY_POSIX}\n"
+
+
+def test_locks_exclude_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as ours, path.open("wb") as theirs:
+        lock_file(ours.fileno())
+        with pytest.raises(BlockingIOError):
+            lock_file(theirs.fileno(), wait=False)
+    with path.open("wb") as ours, path.open("wb") as theirs:  # closing it has released the lock
+        lock_file(theirs.fileno(), wait=False)
+        lock_for_process(ours.fileno())
+        code = (
+            "import sys; from common.system import lock_for_process; lock_for_process(open(sys.argv[1], 'wb').fileno())"
+        )
+        other = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True)
+        assert "BlockingIOError" in other.stderr
+    descriptor = os.open(path, os.O_RDWR)
+    remove_locked(path, descriptor)
+    assert not path.exists()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    with locked_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
