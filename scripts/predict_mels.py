@@ -70,7 +70,7 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
 
 def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, device: torch.device) -> None:
     """Write a model's teacher-forced mel of each clip, with the recording's number of frames."""
-    names = {str(Path(dataset.config.dataset_path, row.path)): row.path for row in dataset.utterances}
+    names = {str(dataset.path(item)): row.path for item, row in enumerate(dataset.utterances)}
     order = sorted(range(len(dataset)), key=lambda item: dataset.lengths[item])  # sorted, which reduces padding
     for start in tqdm(range(0, len(order), batch_size), desc="predict mels", unit="batch", disable=None):
         batch = dataset.collate([dataset[Key(0, item)] for item in order[start : start + batch_size]])
