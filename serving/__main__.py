@@ -110,11 +110,9 @@ def limits_of(config: ServingConfig) -> dict[str, Any]:
         # The other parser, httptools, does not limit headers.
         "http": partial(Connection, patience=config.idle_timeout, most=most_connections()),
         "h11_max_incomplete_event_size": LONGEST_HEADERS,
-        "ws_max_size": config.max_body,
+        "ws": "none",
         # In one turn of its loop, asyncio accepts up to `backlog` connections; only then can they be closed for lack of room.
         "backlog": ACCEPTED_AT_ONCE,
-        # A client that plays in real time answers a ping only after the audio before it, perhaps minutes later.
-        "ws_ping_timeout": None,
     }
 
 

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 from urllib.parse import quote
+from zlib import crc32
 
-from fastapi import APIRouter, FastAPI, Query, Request, WebSocket
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Match
 
 from models import REGISTRY
 from serving.config import ServingConfig
+from serving.details import details_of
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, quote_value
 from serving.gate import Gate
 from serving.limits import pace_of
 from serving.metrics import CONTENT_TYPE
+from serving.page import add_page
+from serving.ranges import RANGE, FileCache, ranged
 from serving.responses import (
     StreamedResponse,
     audio_chunks,
@@ -39,19 +39,16 @@ from serving.responses import (
 )
 from serving.schemas import BatchBody, CaptionBody, ErrorBody, SpeechBody, SpeechQuery
 from serving.stream import SpeechRequest, SpeechStream, check
-from serving.websocket import speak_over_socket
 
 TITLE = "Speech server"
 DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 VERSION = "v1"  # of the interface, as in the paths
 OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
-OTHER_MODELS = ("kokoro",)  # and those for Kokoro-FastAPI this one, which is not listed
 EXPOSED_HEADERS = (
     *("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note", "X-Request-Id"),
     *("Content-Disposition", "Retry-After"),
 )
-METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 # Without an entry 4XX, FastAPI would document status 422, which this server never sends.
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -65,8 +62,8 @@ health = APIRouter()
 
 def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine, which the caller starts and stops."""
-    app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION)
-    app.state.engine, app.state.config, app.state.sockets = engine, config, 0
+    app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION, root_path=config.root_path)
+    app.state.engine, app.state.config, app.state.files = engine, config, FileCache()
     app.include_router(api)
     app.include_router(health)
     app.add_exception_handler(RequestError, handle_request_error)
@@ -74,23 +71,16 @@ def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(Exception, handle_other_error)
     app.add_middleware(Gate, config=config, metrics=engine.metrics)
-    app.add_middleware(  # even without origins: otherwise the page's own middleware would allow any
+    app.add_middleware(
         CORSMiddleware,
         allow_origins=list(config.cors_origin),
         allow_methods=["*"],
         allow_headers=["*"],
         expose_headers=list(EXPOSED_HEADERS),
     )
-    return mount_page(app, engine, config)
-
-
-def mount_page(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
-    """Mount the page at / if the settings ask for it and its packages are installed."""
-    if not config.page or find_spec("gradio") is None or find_spec("serving.page") is None:
-        return app
-    page = import_module("serving.page")  # here, since it imports gradio
-    mounted: FastAPI = page.mount(app, engine, config)
-    return mounted
+    if config.page:
+        add_page(app, config)
+    return app
 
 
 SPEECH: dict[str, Any] = {"response_class": Response, "responses": {200: {"content": {"audio/*": {}}}}}
@@ -104,23 +94,23 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
 
 @api.get("/v1/audio/speech", **SPEECH)
 async def get_speech(query: Annotated[SpeechQuery, Query()], request: Request) -> Response:
-    """Speak a text of the address itself, which a browser plays."""
-    check_site(request)
+    """Speak a text of the address itself, which a browser plays. A browser that seeks asks for ranges of the file."""
+    if RANGE.fullmatch(request.headers.get("range", "")):
+        return await answer_range(query, request)
     return answer_speech(query, request, "inline")
 
 
 def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Response:
     """Answer a request for speech. Raises RequestError as Engine.submit does."""
     engine = engine_of(request)
-    check_model(body.model)
     stream = engine.submit(body.request(body.input))
     config = engine.config
     encoder = body.encoder(stream.sampling_rate, config, pcm_rate=config.pcm_rate, whole=body.is_whole)
     pace = pace_of(request.scope)
     note(request, [stream], config)
     headers = headers_of(stream, encoder)
-    if notes := engine.voices.notes(stream.voice, body.input):
-        headers["X-Note"] = "; ".join(notes)
+    if notes := [*model_notes(body.model), *engine.voices.notes(stream.voice, body.input)]:
+        headers["X-Note"] = ascii("; ".join(notes))[1:-1]
     if body.stream_format == "sse":
         chunks, media_type = event_chunks(stream, encoder, pace), "text/event-stream"
         headers |= {"Cache-Control": "no-cache"}
@@ -128,6 +118,20 @@ def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Respo
     headers["Content-Disposition"] = f'{disposition}; filename="speech.{encoder.ending}"'
     chunks = audio_chunks(stream, encoder, pace)
     return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers, is_whole=body.is_whole)
+
+
+async def answer_range(query: SpeechQuery, request: Request) -> Response:
+    """Answer with a range of the file, computed once. Without a seed, the query chooses it: all ranges are of one file."""
+    config = engine_of(request).config
+    key = query.model_dump_json()
+    if query.seed is None and config.seed is None:
+        query = query.model_copy(update={"seed": crc32(key.encode())})
+    files: FileCache = request.app.state.files
+    if (found := files.get(key)) is None:
+        answer = answer_speech(query.model_copy(update={"stream": False, "stream_format": "audio"}), request, "inline")
+        assert isinstance(answer, StreamedResponse)
+        found = files.add(key, await answer.whole(), answer.headers)
+    return ranged(request.headers["range"], *found)
 
 
 @api.post(
@@ -141,7 +145,8 @@ async def create_captions(body: CaptionBody, request: Request) -> Response:
     config, is_whole = engine.config, not body.stream
     encoder = body.encoder(stream.sampling_rate, config, pcm_rate=config.pcm_rate, whole=is_whole)
     note(request, [stream], config)
-    chunks = caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps)
+    last = partial(details_of, stream, encoder.speed) if body.details else None
+    chunks = caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps, last)
     headers = headers_of(stream, encoder)
     return StreamedResponse(chunks, stream.cancel, "application/json", headers, error_line, is_whole)
 
@@ -150,7 +155,6 @@ async def create_captions(body: CaptionBody, request: Request) -> Response:
 async def create_batch(body: BatchBody, request: Request) -> Response:
     """Speak several texts; the answer is a zip archive with audio_0, audio_1 and so on, in the order of the texts."""
     engine = engine_of(request)
-    check_model(body.model)
     most = min(engine.config.max_inputs, engine.config.max_queue)
     if len(body.input) > most:
         raise RequestError(400, f"input: {len(body.input)} texts, expected at most {most}", param="input")
@@ -166,17 +170,6 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     return StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
 
 
-@api.websocket("/v1/audio/speech/stream")
-async def stream_speech(socket: WebSocket) -> None:
-    """Speak text that arrives in pieces, sentence by sentence."""
-    state = socket.app.state
-    state.sockets += 1
-    try:
-        await speak_over_socket(socket, state.engine, state.sockets)
-    finally:
-        state.sockets -= 1
-
-
 @api.get("/v1/models")
 @api.get("/v1/audio/models")
 async def list_models() -> dict[str, Any]:
@@ -188,7 +181,9 @@ async def list_models() -> dict[str, Any]:
 @api.get("/v1/models/{model}")
 async def get_model_object(model: str) -> dict[str, Any]:
     """Describe one model."""
-    check_model(model)
+    if model_notes(model):
+        message = f"model: {quote_value(model)} is not one of {', '.join(model_names())}"
+        raise RequestError(404, message, param="model", code="model_not_found")
     return model_object(model)
 
 
@@ -206,22 +201,12 @@ async def list_voices(request: Request) -> dict[str, Any]:
             "object": "voice",
             "default": name == voices.default,
             "vocoders": voices.vocoders(name),
+            "noisy_vocoders": [vocoder for vocoder in voices.vocoders(name) if voices.has_noise(name, vocoder)],
             "sampling_rate": voices.sampling_rate(name),
         }
         for name in voices.names
     ]
     return {"object": "list", "data": data, "voices": data}
-
-
-@api.api_route("/v1/{path:path}", methods=METHODS, include_in_schema=False)
-async def refuse_path(request: Request) -> Response:
-    """Refuse an unknown path or method of the API. The page, which owns all other paths, would answer in another shape."""
-    matches = [(route, route.matches(request.scope)[0]) for route in api.routes if isinstance(route, APIRoute)]
-    allowed = sorted({method for route, match in matches if match is Match.PARTIAL for method in route.methods or ()})
-    if allowed:
-        message = f"method {request.method}: expected {' or '.join(allowed)}"
-        raise HTTPException(405, message, {"Allow": ", ".join(allowed)})
-    raise HTTPException(404)
 
 
 @health.get("/healthz")
@@ -256,19 +241,6 @@ def headers_of(stream: SpeechStream, encoder: Encoder) -> dict[str, str]:
     return {"X-Seed": str(stream.seed), "X-Voice": quote(stream.voice), "X-Sampling-Rate": str(encoder.rate)}
 
 
-def check_site(request: Request) -> None:
-    """Raise RequestError 403 if a page of another site asks, unless it may.
-
-    A GET needs no permission of the browser, so any page could keep the server busy. Links that a user follows are welcome.
-    """
-    headers, allowed = request.headers, request.app.state.config.cors_origin
-    is_foreign = headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
-    if is_foreign and {headers.get("origin"), "*"}.isdisjoint(allowed):
-        raise RequestError(
-            403, "pages of other sites may not call this server (--cors-origin)", code="origin_not_allowed"
-        )
-
-
 def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -> None:
     """Add a request's streams to its log line, with their texts only if the settings say so."""
     texts = [stream.request.text for stream in streams]
@@ -298,11 +270,12 @@ def model_names() -> list[str]:
     return [*(spec.flag for spec in REGISTRY.values() if spec.role == "acoustic"), *OPENAI_MODELS]
 
 
-def check_model(name: str | None) -> None:
-    """Raise RequestError for a model that no client can mean."""
-    if name and name.lower() not in model_names() and not name.lower().startswith(OPENAI_MODELS + OTHER_MODELS):
-        message = f"model: {quote_value(name)} is not one of {', '.join(model_names())}"
-        raise RequestError(404, message, param="model", code="model_not_found")
+def model_notes(name: str | None) -> list[str]:
+    """Note a model that is not listed: clients name many, and all have the same speech."""
+    known = not name or name.lower().startswith((*model_names(), "kokoro"))
+    return (
+        [] if known else [f"model {quote_value(name)} is not one of {', '.join(model_names())}; the voice's own spoke"]
+    )
 
 
 def model_object(name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from common.parser import Parser
 from serving.config import API_KEY_VARIABLE, ConversationConfig, ServingConfig
 from serving.logs import PREFIX
 
-ADDRESS = ("host", "port", "wyoming_port", "page")
+ADDRESS = ("host", "port", "wyoming_port", "root_path", "page")
 VOICES = (
     *("voices", "embedded", "default_voice", "vocoder", "seed", "speed", "volume", "sentence_pause", "pcm_rate"),
     *("cpu", "fp16"),
@@ -26,7 +26,8 @@ LIMITS = (
     *("batching", "max_batch", "max_queue", "timeout", "max_characters", "max_body", "max_inputs", "max_sockets"),
     *("idle_timeout", "grace"),
 )
-ACCESS = ("api_key", "cors_origin", "log_format", "log_texts")
+LISTS = ("cors_origin", "allowed_host", "wyoming_client")
+ACCESS = ("api_key", *LISTS, "log_format", "log_texts")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -37,15 +38,13 @@ def make_parser() -> argparse.ArgumentParser:
     add_fields(voices, ServingConfig, *VOICES)
     add_fields(voices, SynthesisConfig, "int8", "plain", "lexicon")
     add_fields(parser.add_argument_group("load and limits"), ServingConfig, *LIMITS)
-    add_fields(parser.add_argument_group("access and log"), ServingConfig, *ACCESS, cors_origin=[])
-    add_conversation_arguments(parser)
+    add_fields(parser.add_argument_group("access and log"), ServingConfig, *ACCESS, **{name: [] for name in LISTS})
     return parser
 
 
 def add_conversation_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ConversationConfig."""
-    purpose = "for python -m serving.conversation and for the Conversation tab of the page"
-    add_fields(parser.add_argument_group("conversation", purpose), ConversationConfig)
+    add_fields(parser.add_argument_group("conversation"), ConversationConfig)
 
 
 def parse_args(argv: list[str]) -> ServingConfig:
@@ -55,5 +54,5 @@ def parse_args(argv: list[str]) -> ServingConfig:
     options = vars(parser.parse_args([*environment_argv(parser, PREFIX, os.environ, given), *argv]))
     key = os.environ.get(API_KEY_VARIABLE) if options["api_key"] is None else options["api_key"]
     # A file's last line break is not part of the key; no header has spaces around its value.
-    options |= {"api_key": key.strip() if key is not None else None, "cors_origin": tuple(options["cors_origin"])}
+    options |= {"api_key": key.strip() if key is not None else None, **{name: tuple(options[name]) for name in LISTS}}
     return from_options(ServingConfig, options)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from argparse import BooleanOptionalAction
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
 from common import arguments
@@ -27,8 +29,19 @@ LOUDEST = 10.0
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of files
 PCM_RATE = 24_000  # Hz, of OpenAI's pcm; clients do not ask, since pcm has no header
 VOLUME = Check(lambda volume: 0 <= volume <= LOUDEST, f"0 to {LOUDEST:g}")
+NETWORKS = Check(
+    lambda names: all(map(is_network, names)), "addresses such as 192.168.1.5 or networks such as 192.168.1.0/24"
+)
 NOT_EMPTY = Check(lambda key: bool(key.strip()), "a key, or no such flag")
+PREFIX_PATH = Check(lambda path: not path or (path[0] == "/" and path[-1] != "/"), "/PREFIX without a slash at its end")
 ADDRESS = Check(lambda url: url.startswith(("http://", "https://")), "http://… or https://…")
+
+
+def is_network(name: str) -> bool:
+    """True for an IP address or network."""
+    with suppress(ValueError):
+        return bool(ip_network(name, strict=False))
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +84,8 @@ class ServingConfig:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0: all addresses of this machine")
     port: int = option(8000, "port to listen on; 0: a free one, named in the log", check=PORT)
     wyoming_port: int | None = option(None, "second port, for Home Assistant's Wyoming protocol", check=PORT)
-    page: bool = option(True, "web page at /, if its packages are installed")
+    page: bool = option(True, "web page at /")
+    root_path: str = option("", "path prefix at which a proxy serves this server, such as /speech", check=PREFIX_PATH)
 
     voices: Path | None = option(
         None, "folder with one subfolder of checkpoints per voice, or the folder of a single voice", metavar="DIR"
@@ -129,10 +143,10 @@ class ServingConfig:
     )
     max_body: int = option(2**20, "maximum bytes of a request; larger ones are answered with 413", check=AT_LEAST_ONE)
     max_inputs: int = option(32, "maximum texts of a batch request", check=AT_LEAST_ONE)
-    max_sockets: int = option(64, "WebSockets open at once; any more are closed with code 1013", check=AT_LEAST_ONE)
+    max_sockets: int = option(64, "Wyoming connections open at once; any more are refused", check=AT_LEAST_ONE)
     idle_timeout: float = option(
         60.0,
-        "seconds after which a client that reads nothing, or a WebSocket without messages and audio, is cut off",
+        "seconds after which a client that reads nothing, or a connection on which nothing happens, is cut off",
         check=ABOVE_ZERO,
     )
     grace: float = option(30.0, "seconds for accepted requests after SIGTERM or Ctrl-C", check=NOT_NEGATIVE)
@@ -149,12 +163,24 @@ class ServingConfig:
         action="append",
         metavar="ORIGIN",
     )
+    allowed_host: tuple[str, ...] = option(
+        (),
+        "name in the header Host that a proxy passes on to a server on a loopback address; repeat the flag for several, * for any",
+        action="append",
+        metavar="NAME",
+    )
+    wyoming_client: tuple[str, ...] = option(
+        (),
+        "address or network, such as 192.168.1.0/24, that may use the Wyoming port in spite of --api-key, as this machine may; "
+        "repeat the flag for several",
+        check=NETWORKS,
+        action="append",
+        metavar="NETWORK",
+    )
     log_format: str | None = option(
         None, "plain or JSON lines on stdout (default: plain on a terminal, otherwise JSON)", choices=LOG_FORMATS
     )
     log_texts: bool = option(False, "include texts in the log", action=BooleanOptionalAction)
-
-    conversation: ConversationConfig = field(default_factory=ConversationConfig)  # of the page
 
     @property
     def silence(self) -> float:

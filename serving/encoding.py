@@ -46,6 +46,8 @@ CODECS = {
     "opus": Codec("audio/ogg", "ogg", "libopus", 48_000, (("page_duration", str(OGG_PAGE)),), "ogg"),
     "aac": Codec("audio/aac", "adts", "aac"),
     "flac": Codec("audio/flac", "flac", "flac"),
+    "g711_ulaw": Codec("audio/PCMU", "mulaw", "pcm_mulaw", 8000, ending="ulaw"),  # of telephony (RFC 3551)
+    "g711_alaw": Codec("audio/PCMA", "alaw", "pcm_alaw", 8000, ending="alaw"),
 }
 
 
@@ -56,7 +58,7 @@ class Encoder:
         name: a format of CODECS.
         rate: of the audio, in Hz.
         speed: SLOWEST to FASTEST; the pitch stays the same.
-        output_rate: of the file, in Hz; by default the audio's. Opus always has 48,000 Hz.
+        output_rate: of the file, in Hz; by default the audio's. Opus always has 48,000 Hz, G.711 8,000 Hz.
         volume: factor for the samples; those beyond full scale are clipped.
         whole: all bytes come from `finish`, and the file states its length.
     """

@@ -30,7 +30,7 @@ from serving.forecast import Forecast, work_before
 from serving.metrics import Metrics
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, SpeechStream, Visit, check, require_text
-from serving.voices import Voices, VoiceSettings
+from serving.voices import Voices
 from synthesizer import Synthesizer
 
 WARM_UP = "Ready."
@@ -255,15 +255,8 @@ class Engine:
         return True
 
     def _begin(self, stream: SpeechStream) -> _Job | None:
-        request = stream.request
-        settings = VoiceSettings(
-            vocoder=request.vocoder,
-            seed=stream.seed,
-            sigma=request.sigma,
-            denoising_strength=request.denoising_strength,
-        )
         try:
-            voice = self.voices.get(stream.voice, settings)
+            voice = self.voices.get(stream.request, stream.seed)
             stream.begin(voice, self._sentences(stream), self.config.silence)
         except (DataError, UsageError) as error:
             problem = "; ".join(error.problems.values()) if isinstance(error, BadRows) else str(error)

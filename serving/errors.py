@@ -9,7 +9,6 @@ from common.errors import shorten
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
-LONGEST_REASON = 123  # bytes
 NOTHING = "nothing_to_say"  # code of a text without words; within a longer text, the rest is spoken
 NOT_READY = "not_ready"  # code; if the server stops, after all text that has arrived
 QUOTING = frozenset({"invalid_body", "invalid_text", NOTHING})  # codes whose messages may quote a text
@@ -41,11 +40,6 @@ class RequestError(Exception):
     def log_message(self) -> str:
         """The message for the log, which must not contain words of a text."""
         return f"{self.param}: {self.code}" if self.code in QUOTING else self.message
-
-    @property
-    def reason(self) -> str:
-        """The message as the reason for closing a WebSocket: at most 123 bytes of UTF-8 (RFC 6455, 5.5)."""
-        return self.message.encode()[:LONGEST_REASON].decode(errors="ignore")
 
     def body(self) -> dict[str, Any]:
         """Return the answer's JSON."""

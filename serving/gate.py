@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.web.gate import basic_password, bearer_token, is_own_origin, is_secret, refuse
+from common.web.gate import basic_password, bearer_token, host_name, is_loopback, is_own_origin, is_secret
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
 from serving.limits import Pace, StallError, pace_of
@@ -22,13 +22,9 @@ from serving.responses import error_response
 from serving.stream import SpeechStream
 
 OPEN_PATHS = frozenset({"/healthz", "/health", "/readyz", "/metrics"})  # need no key: probes have none
-# The page reads many files and keeps connections open; only errors of these are logged.
-PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
 SPEECH = f"{API}audio/speech"
 ROUTES = re.compile(r"/(audio/|dev/|(models|voices)(/|$))")
-UPLOAD = "/gradio_api/upload"  # the page's, with a limit of its own
-SLOWEST_UPLOAD = 10_000  # bytes per second
 CLIENT_LEFT = 499  # logged if the client left before its answer
 
 log = logging.getLogger("serving.access")
@@ -42,10 +38,12 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass or answer it with an error, then log it."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope["path"] = canonical(scope["path"])
+        root = self.config.root_path
+        path = scope["path"].removeprefix(root) if scope["path"].startswith(f"{root}/") else scope["path"]
+        scope["path"] = canonical(path)
         fields = scope.setdefault("log", {})
         start = time.monotonic()
         scope["pace"] = Pace(self.config.idle_timeout)
@@ -54,7 +52,7 @@ class Gate:
         try:
             if error := self._error(scope):
                 fields["error"] = error.message
-                await refuse(error_response(error), error.reason, scope, receive, answer)
+                await error_response(error)(scope, receive, answer)
             else:
                 await self.app(as_get(scope), self._limit_body(scope, receive), answer)
         except StallError as error:
@@ -65,9 +63,11 @@ class Gate:
 
     def _error(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
-        is_allowed = not {headers.get("origin"), "*"}.isdisjoint(self.config.cors_origin)
-        if scope["type"] == "websocket" and not (is_allowed or is_own_origin(headers)):
-            message = f"pages of {quote_value(headers['origin'])} may not call this server (--cors-origin)"
+        if self._is_foreign_host(headers):
+            message = f"the header Host names {quote_value(headers['host'])}, expected this machine (--allowed-host)"
+            return RequestError(403, message, code="host_not_allowed")
+        if self._is_foreign_page(scope, headers):
+            message = "pages of other sites may not call this server (--cors-origin)"
             return RequestError(403, message, code="origin_not_allowed")
         key = None if scope["path"] in OPEN_PATHS else self.config.api_key
         if key is not None and not any(is_secret(found(headers), key) for found in (bearer_token, basic_password)):
@@ -76,17 +76,30 @@ class Gate:
             browser = {"WWW-Authenticate": 'Basic realm="speech"'} if is_page else {}  # shows its own form
             return RequestError(401, message, code="invalid_api_key", headers=browser)
         size = headers.get("content-length", "")
-        if size.isdecimal() and int(size) > self.config.max_body and is_limited(scope):
+        if size.isdecimal() and int(size) > self.config.max_body:
             return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
         return None
 
+    def _is_foreign_host(self, headers: Headers) -> bool:
+        """True for a name of another host on a loopback address: a page whose name was bound to it again asks so."""
+        name = host_name(headers.get("host", ""))
+        is_named = not {name, "*"}.isdisjoint(self.config.allowed_host)
+        return "host" in headers and is_loopback(self.config.host) and not (is_named or is_loopback(name))
+
+    def _is_foreign_page(self, scope: Scope, headers: Headers) -> bool:
+        """True if a page of another site asks for what costs something. Links that a user follows are welcome."""
+        is_allowed = not {headers.get("origin"), "*"}.isdisjoint(self.config.cors_origin)
+        if is_allowed or headers.get("sec-fetch-site") in ("same-origin", "none") or scope["path"] in OPEN_PATHS:
+            return False
+        is_link = headers.get("sec-fetch-mode") == "navigate" and scope["method"] in ("GET", "HEAD")
+        return not is_own_origin(headers) or (headers.get("sec-fetch-site") == "cross-site" and not is_link)
+
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Refuse a body that exceeds the limit or does not arrive in time. Uploads may be larger, and get more time per byte."""
-        is_small = is_limited(scope)
+        """Refuse a body that exceeds the limit or does not arrive in time."""
         total, has_more, end = 0, True, time.monotonic() + self.config.idle_timeout
 
         async def receive_limited() -> Message:
-            nonlocal total, has_more, end
+            nonlocal total, has_more
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()) if has_more else None)
             except (TimeoutError, asyncio.TimeoutError):
@@ -95,12 +108,11 @@ class Gate:
             has_more = message.get("more_body", False)
             size = len(message.get("body", b"")) if message["type"] == "http.request" else 0
             total += size
-            end += 0 if is_small else size / SLOWEST_UPLOAD
-            if is_small and total > self.config.max_body:
+            if total > self.config.max_body:
                 raise HTTPException(413, self._too_large("more"))
             return message
 
-        return receive_limited if scope["type"] == "http" else receive
+        return receive_limited
 
     def _too_large(self, found: str) -> str:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
@@ -109,15 +121,13 @@ class Gate:
         if scope["path"] in OPEN_PATHS:  # probes arrive every few seconds
             return
         status = answer.status or (CLIENT_LEFT if fields.get("disconnected") else 500)
-        if status < 400 and scope["path"].startswith(PAGE_FILES):
-            return
         if status >= 400:
             self.metrics.errors.labels(str(status)).inc()
         fields |= audio_fields(scope.get("streams", ()))
         client = scope.get("client") or ("", 0)
         line = {
             "client": client[0],
-            "method": scope.get("method", "WEBSOCKET"),
+            "method": scope["method"],
             "path": scope["path"],
             "status": status,
         }
@@ -133,13 +143,9 @@ class Answer:
         self.header = (b"x-request-id", request_id.encode())  # OpenAI's, which clients log
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+        if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), self.header]}
-        elif message["type"] == "websocket.accept":
-            self.status = 101
-        elif message["type"] == "websocket.close":
-            self.status = self.status or 403
         await self.pace.send(self.send(message))
 
 
@@ -166,8 +172,3 @@ def as_get(scope: Scope) -> Scope:
     path = scope["path"]
     is_read = path in OPEN_PATHS or (path.startswith(API) and path != SPEECH)
     return {**scope, "method": "GET"} if is_read and scope.get("method") == "HEAD" else scope
-
-
-def is_limited(scope: Scope) -> bool:
-    """True if --max-body applies to a request: to all but uploads of sound files."""
-    return scope["type"] == "http" and not scope["path"].startswith(UPLOAD)

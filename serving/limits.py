@@ -81,8 +81,7 @@ class Connection(H11Protocol):
             self.loop.call_later(self.patience, self._look, left if is_closing else math.inf)
 
     def _close(self) -> None:
-        if self in self.connections:  # not a WebSocket, which has another protocol by now
-            self.transport.close()
+        self.transport.close()
 
 
 class StallError(Exception):

@@ -10,6 +10,7 @@ import math
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -64,6 +65,13 @@ class StreamedResponse(Response):
             if isinstance(error, Exception):
                 raise error
 
+    async def whole(self) -> bytes:
+        """Return all chunks. Raises RequestError as they do; `close` is called in any case."""
+        try:
+            return b"".join([chunk async for chunk in self.chunks])
+        finally:
+            self.close()
+
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             first = await anext(self.chunks)
@@ -95,13 +103,16 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
-    """Yield the bytes of a stream's file, and count its audio. Raises as the stream does."""
+    """Yield the bytes of a stream's file, and count its audio. Raises as the stream does.
+
+    Threads encode: the last bytes of a long file take a second, in which the event loop answers others.
+    """
     pace.begin()
     async for audio in stream:
         pace.add(encoder.seconds(audio))
-        if chunk := encoder.encode(audio):
+        if chunk := await asyncio.to_thread(encoder.encode, audio):
             yield chunk
-    if last := encoder.finish():
+    if last := await asyncio.to_thread(encoder.finish):
         yield last
 
 
@@ -116,23 +127,34 @@ async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
     yield event("speech.audio.done", usage=usage)
 
 
-async def caption_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, has_words: bool) -> Chunks:
-    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words whose audio has begun."""
+async def caption_chunks(
+    stream: SpeechStream,
+    encoder: Encoder,
+    pace: Pace,
+    has_words: bool,
+    details: Callable[[], dict[str, Any]] | None = None,
+) -> Chunks:
+    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words whose audio has begun.
+
+    `details`: called at the end, for a line of its own.
+    """
     async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
-            words = word_times(stream.new_words() if has_words else [], encoder.speed)
+            words = word_times(await asyncio.to_thread(stream.new_words) if has_words else [], encoder.speed)
             line = {"audio": base64.b64encode(chunk).decode(), "audio_format": encoder.media_type, "timestamps": words}
             yield json.dumps(line).encode() + b"\n"
+    if details is not None:
+        yield json.dumps({"details": await asyncio.to_thread(details)}).encode() + b"\n"
 
 
-def word_times(words: Sequence[Word], speed: float, start: float = 0.0) -> list[dict[str, str | float]]:
-    """List the times of words, in Kokoro-FastAPI's names, of speech at a speed that begins at `start` seconds.
+def word_times(words: Sequence[Word], speed: float) -> list[dict[str, str | float]]:
+    """List the times of words, in Kokoro-FastAPI's names, of speech at a speed.
 
     Milliseconds are rounded down, so that no word ends after its audio.
     """
 
     def seconds(time: float) -> float:
-        return math.floor(1000 * (start + time / speed)) / 1000
+        return math.floor(1000 * time / speed) / 1000
 
     return [{"word": word.text, "start_time": seconds(word.start), "end_time": seconds(word.end)} for word in words]
 
@@ -166,7 +188,7 @@ async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder
                 archive.writestr(f"error_{number}.json", json.dumps(error.body()))
                 yield sink.take()
                 continue
-            archive.writestr(f"audio_{number}.{encoder.ending}", contents)
+            await asyncio.to_thread(archive.writestr, f"audio_{number}.{encoder.ending}", contents)
             yield sink.take()
     yield sink.take()
 
@@ -189,6 +211,8 @@ def handle_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, for bytes that are not UTF-8 and numbers without end
         message = "body: cannot be read, expected JSON in UTF-8"
         return handle_request_error(request, RequestError(400, message, param="body", code="invalid_body"))
-    path = f"path {quote_value(request.url.path)}: not found; /docs lists all"
-    message = path if error.detail == HTTPStatus.NOT_FOUND.phrase else str(error.detail)
+    path = quote_value(request.scope["path"])
+    allowed = (error.headers or {}).get("Allow", "").replace(", ", " or ")
+    messages = {404: f"path {path}: not found; /docs lists all", 405: f"method {request.method}: expected {allowed}"}
+    message = messages.get(error.status_code, str(error.detail))
     return handle_request_error(request, RequestError(error.status_code, message, headers=error.headers))

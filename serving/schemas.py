@@ -11,7 +11,7 @@ from serving.config import FASTEST, LOUDEST, SLOWEST, ServingConfig
 from serving.encoding import Encoder
 from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
 
-Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm"]
+Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm", "g711_ulaw", "g711_alaw"]
 StreamFormat = Literal["audio", "sse"]
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
@@ -27,12 +27,12 @@ def as_number(value: Any) -> Any:
 
 
 class Options(BaseModel):
-    """Settings shared by requests, batches and WebSockets."""
+    """Settings shared by requests and batches."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)  # OpenAI's API grows
 
     model: Annotated[
-        str | None, Field(description="an id from /v1/models or one of OpenAI's; all give the same speech")
+        str | None, Field(description="any name, such as those of /v1/models; all give the same speech")
     ] = None
     voice: Annotated[
         str | None,
@@ -56,7 +56,7 @@ class Options(BaseModel):
         BeforeValidator(as_number),
         Field(
             description="sampling rate of the file in Hz; default: 24,000 for pcm over HTTP (or the server's), the voice's own "
-            "for others; opus always has 48,000"
+            "for others; opus always has 48,000, g711 8,000"
         ),
     ] = None
     seed: Annotated[Seed | None, Field(description="random seed: same seed, same audio; default: drawn")] = None
@@ -129,6 +129,9 @@ class CaptionBody(Options):
     input: Annotated[str, Field(description="the text to speak")]
     stream: Annotated[bool, Field(description="a line of JSON for each part of the audio, or one for all of it")] = True
     return_timestamps: Annotated[bool, Field(description="list the words and their times")] = True
+    details: Annotated[bool, Field(description="end with a line of details: the mel and the alignment as pictures")] = (
+        False
+    )
 
 
 class BatchBody(Options):
@@ -138,14 +141,6 @@ class BatchBody(Options):
     input: Annotated[
         list[str], FailFast(), Field(min_length=1, description="the texts to speak, each into a file of its own")
     ]
-
-
-class SocketMessage(Options):
-    """A message of the WebSocket. Only the first message's settings count."""
-
-    response_format: Literal["pcm"] = "pcm"
-    type: Literal["start", "text", "end", "cancel"]
-    text: str = ""
 
 
 class ErrorObject(BaseModel):

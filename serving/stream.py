@@ -178,7 +178,7 @@ class SpeechStream:
 
 
 class Visit:
-    """A client whose text becomes several requests in turn: a WebSocket, a Wyoming connection, an answer on the page.
+    """A client whose text becomes several requests in turn: a Wyoming connection.
 
     While the engine stops, it still accepts the requests of open visits. `on_stop` is called in the client's loop when it begins to
     stop: the client then takes no more text, and ends after the text it has.

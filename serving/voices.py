@@ -15,6 +15,7 @@ from common.spec import VocoderInference
 from models import REGISTRY
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
+from serving.stream import SpeechRequest
 from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
 
 EMBEDDED_NAME = "embedded"
@@ -22,16 +23,6 @@ EMBEDDED_NAME = "embedded"
 OPENAI_VOICES = frozenset(
     {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"}
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class VoiceSettings:
-    """Settings that each request may choose; None: the voice's own."""
-
-    vocoder: str | None = None  # griffin-lim, or the flag of a vocoder model
-    seed: int = 0
-    sigma: float | None = None
-    denoising_strength: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,14 +112,14 @@ class Voices:
             raise RequestError(400, message, param="voice", code="voice_not_found")
         return found[0] if found else self.default
 
-    def get(self, name: str | None, settings: VoiceSettings) -> Synthesizer:
-        """Return a voice with these settings; voices with the same name and vocoder share their models.
+    def get(self, request: SpeechRequest, seed: int = 0) -> Synthesizer:
+        """Return the voice of a request, with its settings; voices with the same name and vocoder share their models.
 
         Raises RequestError for an unknown voice or a vocoder that it lacks.
         """
-        name = self.resolve(name)
-        vocoder = self.vocoder_of(name, settings.vocoder)
-        return self._loaded[name, vocoder].with_settings(settings.seed, settings.sigma, settings.denoising_strength)
+        name = self.resolve(request.voice)
+        vocoder = self.vocoder_of(name, request.vocoder)
+        return self._loaded[name, vocoder].with_settings(seed, request.sigma, request.denoising_strength)
 
     def vocoder_of(self, name: str, vocoder: str | None) -> str:
         """Return the vocoder for a request. Raises RequestError 400 if the voice lacks it."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import json
 import logging
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
-from wyoming.event import Event, Eventable, async_read_event
+from wyoming.event import Event, Eventable
 from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
 from wyoming.ping import Ping, Pong
 from wyoming.server import AsyncEventHandler, AsyncTcpServer
@@ -28,9 +31,10 @@ from serving.stream import SpeechRequest, SpeechStream, Visit, check_unspoken
 
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
 WIDTH = 2  # bytes of a sample
+HERE = ("127.0.0.0/8", "::1")  # addresses of this machine
 LAST_WORDS = 2.0  # seconds in which a client may end what it is sending
 NO_EVENT = "a line that is no event, expected the Wyoming protocol"
-READ_AHEAD = 1000  # events read while earlier ones are answered; a line of one may have 64 kB
+READ_AHEAD = 1000  # events read while earlier ones are answered, of --max-body bytes together
 
 Kind = TypeVar("Kind", bound=Eventable)
 
@@ -40,7 +44,7 @@ log = logging.getLogger("serving")
 async def serve_wyoming(engine: Engine, host: str, port: int) -> AsyncTcpServer:
     """Start a server, which the caller stops. Raises OSError if the system refuses."""
     server = AsyncTcpServer(host, port)
-    await server.start(partial(Handler, engine))
+    await server.start(partial(Handler, engine, set()))
     return server
 
 
@@ -57,10 +61,13 @@ class Exchange:
     characters: int = 0
     audio_seconds: float = 0.0
     first_byte: float | None = None
+    texts: list[str] | None = None  # for the log, if it has texts
 
     def count(self, stream: SpeechStream) -> None:
         """Add a sentence."""
         self.characters += len(stream.request.text)
+        if self.texts is not None:
+            self.texts.append(stream.request.text)
         self.audio_seconds += stream.samples / stream.sampling_rate
         self.first_byte = stream.first if self.first_byte is None else self.first_byte
 
@@ -68,22 +75,29 @@ class Exchange:
         """Return the fields of the log's line."""
         numbers = {"first_byte": self.first_byte or 0.0, "audio_seconds": self.audio_seconds}
         numbers["seconds"] = time.monotonic() - self.start
-        words = {"voice": self.voice, "seed": self.seed, "characters": self.characters}
+        words: dict[str, object] = {"voice": self.voice, "seed": self.seed, "characters": self.characters}
+        words |= {} if self.texts is None else {"texts": self.texts}
         return words | {name: round(value, 4) for name, value in numbers.items()}
 
 
 class Handler(AsyncEventHandler):
     """One connection. It stays open after an exchange, and is closed after an error, which ends what had begun."""
 
-    def __init__(self, engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, engine: Engine, connected: set[Handler], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Begin a connection, one of those `connected`."""
         super().__init__(reader, writer)
+        self.connected = connected
+        connected.add(self)
         self.engine, self.pace = engine, Pace(engine.config.idle_timeout)
         self.exchange: Exchange | None = None
         self.is_stream = False  # True from synthesize-start to synthesize-stopped
         self.visit: Visit | None = None  # from the first text on
         self.visits = ExitStack()
-        self.events: asyncio.Queue[Event | RequestError | None] = asyncio.Queue()  # None: the end
-        self.room = asyncio.Semaphore(READ_AHEAD)  # for events
+        self.is_busy = False
+        self.events: asyncio.Queue[tuple[Event, int] | RequestError | None] = asyncio.Queue()  # None: the end
+        self.unread, self.taken = 0, asyncio.Event()  # bytes of events
         self.reading = asyncio.ensure_future(self._read())
 
     async def run(self) -> None:
@@ -91,9 +105,13 @@ class Handler(AsyncEventHandler):
         problem = "the client has left"
         try:
             with self.visits:
-                await self._answer_all()
+                if refusal := self._refusal():
+                    self.reading.cancel()
+                    await self._refuse(refusal)
+                else:
+                    await self._answer_all()
                 await self._close()
-        except ConnectionError:
+        except OSError:  # among them ConnectionError, and an end of a connection that the client has closed
             pass
         except StallError as error:
             problem = str(error)
@@ -101,15 +119,33 @@ class Handler(AsyncEventHandler):
         finally:
             self._finish(error=problem)
             self.reading.cancel()
+            self.connected.discard(self)
             self.writer.close()
+
+    def _refusal(self) -> RequestError | None:
+        """Return why this connection is refused, if it is."""
+        config = self.engine.config
+        if len(self.connected) > config.max_sockets:
+            message = f"{config.max_sockets} connections are open already (--max-sockets); try again later"
+            return RequestError(503, message, code="too_many_sockets")
+        if config.api_key is not None and not is_among(self._client(), (*HERE, *config.wyoming_client)):
+            message = (
+                "this server has a key, which the protocol cannot carry, and this address is not let in without it"
+            )
+            return RequestError(401, f"{message} (--wyoming-client)", code="invalid_api_key")
+        return None
 
     async def _answer_all(self) -> None:
         try:
-            while (event := await self.events.get()) is not None:
-                self.room.release()
-                if isinstance(event, RequestError):
-                    raise event
+            while (item := await self.events.get()) is not None:
+                if isinstance(item, RequestError):
+                    raise item
+                event, size = item
+                self.is_busy = True
                 await self.handle_event(event)
+                self.is_busy = False
+                self.unread -= size
+                self.taken.set()
             if self.exchange is not None and self.engine.is_stopping:
                 await self._speak(self._rest())
                 raise not_ready_error(is_stopping=True)
@@ -119,16 +155,32 @@ class Handler(AsyncEventHandler):
     async def _read(self) -> None:
         """Read events while earlier ones are answered, so that text that has arrived is spoken even if the server stops."""
         try:
-            while await self.room.acquire() and (event := await async_read_event(self.reader)) is not None:
-                self.events.put_nowait(event)
-            if not self.reader.at_eof():
-                self.events.put_nowait(RequestError(400, NO_EVENT, code="invalid_message"))
-        except ConnectionError:
+            while (found := await self._next()) is not None:
+                self.events.put_nowait(found)
+                self.unread += found[1]
+                while self.unread > self.engine.config.max_body or self.events.qsize() >= READ_AHEAD:
+                    self.taken.clear()
+                    await self.taken.wait()
+        except RequestError as error:
+            self.events.put_nowait(error)
+        except (ConnectionError, asyncio.IncompleteReadError):  # the client has left
             pass
         except Exception as error:  # of bytes that are no event
             self.events.put_nowait(RequestError(400, f"{NO_EVENT} ({type(error).__name__})", code="invalid_message"))
         finally:
             self.events.put_nowait(None)
+
+    async def _next(self) -> tuple[Event, int] | None:
+        """Read the next event, with its size. Raises RequestError if none is complete while nothing is answered for too long."""
+        limit = self.engine.config.idle_timeout
+        reading = asyncio.ensure_future(read_event(self.reader, self.engine.config.max_body))
+        try:
+            while not (await asyncio.wait({reading}, timeout=limit))[0]:
+                if not self.is_busy and self.events.empty():
+                    raise RequestError(408, f"no event for {limit:g} seconds (--idle-timeout)", code="idle")
+            return reading.result()
+        finally:
+            reading.cancel()
 
     async def _refuse(self, error: RequestError) -> None:
         """Send an error, and end what has begun: a client waits for that."""
@@ -198,7 +250,8 @@ class Handler(AsyncEventHandler):
             self.visit = self.visits.enter_context(self.engine.visit(self.reading.cancel))
         name = self.engine.voices.resolve(voice.name if voice else None)
         await self.write_event(AudioStart(self.engine.voices.sampling_rate(name), WIDTH, 1).event())
-        self.exchange = Exchange(kind, name, self.engine.choose_seed(None))
+        texts: list[str] | None = [] if self.engine.config.log_texts else None
+        self.exchange = Exchange(kind, name, self.engine.choose_seed(None), texts=texts)
         return self.exchange
 
     async def _end(self) -> None:
@@ -237,8 +290,42 @@ class Handler(AsyncEventHandler):
         self.exchange, self.is_stream = None, False
 
     def _log(self, kind: str, level: int = logging.INFO, **fields: object) -> None:
-        client = self.writer.get_extra_info("peername") or ("",)
-        log.log(level, "wyoming", extra={"fields": {"client": client[0], "event": kind, **fields}})
+        log.log(level, "wyoming", extra={"fields": {"client": self._client(), "event": kind, **fields}})
+
+    def _client(self) -> str:
+        """Return the client's address, "" once it has left."""
+        return str((self.writer.get_extra_info("peername") or ("",))[0])
+
+
+async def read_event(reader: asyncio.StreamReader, most: int) -> tuple[Event, int] | None:
+    """Read an event of at most `most` bytes, without its payload, which speech has no use for; None at the end.
+
+    Raises RequestError for bytes that are no event and for a larger one, before it is read.
+    """
+    if not (line := await reader.readline()):
+        return None
+    header = json.loads(line)
+    sizes = [header.get(name) or 0 for name in ("data_length", "payload_length")]
+    if not all(isinstance(size, int) and size >= 0 for size in sizes):
+        raise RequestError(400, f"{NO_EVENT} (lengths {quote_value(sizes)})", code="invalid_message")
+    if (size := len(line) + sum(sizes)) > most:
+        message = f"event: {size} bytes, expected at most {most} (--max-body)"
+        raise RequestError(413, message, code="body_too_large")
+    data = header.get("data") or {}
+    if sizes[0]:
+        data |= json.loads(await reader.readexactly(sizes[0]))
+    await reader.readexactly(sizes[1])
+    return Event(header["type"], data), size
+
+
+def is_among(address: str, networks: Iterable[str]) -> bool:
+    """True if one of the networks has an IP address; IPv4 may be written as IPv6."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    found = getattr(found, "ipv4_mapped", None) or found
+    return any(found in ipaddress.ip_network(network, strict=False) for network in networks)
 
 
 def read(kind: type[Kind], event: Event) -> Kind:

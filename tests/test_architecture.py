@@ -41,7 +41,7 @@ TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
 # Of requirements/serving.txt, in serving/ alone.
 SERVING_PACKAGES = {
-    "av", "fastapi", "fastapi_offline", "gradio", "httpx", "prometheus_client", "pydantic", "starlette", "uvicorn", "wyoming"
+    "av", "fastapi", "fastapi_offline", "httpx", "prometheus_client", "pydantic", "starlette", "uvicorn", "wyoming"
 }  # fmt: skip
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside functions
 # Of requirements/studio.txt and requirements/eval.txt, in studio/ inside functions: some recordings need none of them;
@@ -194,7 +194,7 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
     assert wrong_imports(is_upward, "studio") == []
     with_gradio = {source.name for source in RECIPE if "gradio" in {module for _, module in imports(source.tree)}}
     with_gradio = {name.removeprefix("studio/page/") for name in with_gradio if name.startswith("studio/")}
-    frame = {"app.py", "events.py", "review_panel.py"}
+    frame = {"app.py", "events.py", "parts.py", "review_panel.py"}
     assert {name for name in with_gradio if not name.endswith("_tab.py")} == frame
     assert len([source for source in RECIPE if source.part == "studio" and source.name.count("/") == 1]) <= 10
 

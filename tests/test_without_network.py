@@ -104,7 +104,7 @@ def test_training_on_two_processes_with_loader_processes(tmp_path: Path) -> None
 
 
 def test_imports_inference_and_evaluation(tmp_path: Path) -> None:
-    serving = ["serving"] if all(map(find_spec, ("fastapi", "gradio", "av", "wyoming"))) else []
+    serving = ["serving"] if all(map(find_spec, ("fastapi", "av", "wyoming"))) else []
     absent = [name for name in EXTRAS if find_spec(name) is None]
     (tmp_path / "phrases.txt").write_text("Two.\n")
     words = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", "1", "-o"]
@@ -118,7 +118,7 @@ def test_imports_inference_and_evaluation(tmp_path: Path) -> None:
 
 
 def test_the_server_and_its_page(tmp_path: Path) -> None:
-    for package in ("fastapi", "av", "prometheus_client", "gradio"):
+    for package in ("fastapi", "av", "prometheus_client"):
         pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
     answer, *sizes = run(tmp_path, "-c", SERVE, free_port()).splitlines()[-1].split()
     assert answer == "RIFF" and all(int(size) > 500 for size in sizes)

@@ -33,7 +33,7 @@ class Look(NamedTuple):
 
     @classmethod
     def of(cls, page: str) -> Look:
-        """Return the look that fits a page, which common/web/page.js describes: "dark 390", its width in CSS pixels."""
+        """Return the look that fits a page, which studio/page/page.js describes: "dark 390", its width in CSS pixels."""
         kind, _, width = page.partition(" ")
         return cls(kind == "dark", max(3.5, min(WIDTH, int(width) / 96)) if width.isdecimal() else WIDTH)
 

@@ -25,6 +25,6 @@ class Server(uvicorn.Server):
 
 
 def end_pages(app: Any) -> None:
-    """Close the connections that the open pages of an app keep. common.web.page.mount_page and its callers list how."""
+    """Close the connections that the open pages of an app keep. studio.page.parts.mount_page and its callers list how."""
     for end in getattr(app.state, "end_pages", ()):
         end()

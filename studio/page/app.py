@@ -6,26 +6,24 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from pathlib import Path
 
 import gradio as gr
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import FileResponse
 
-from common.web.page import OPTIONS, mount_page
 from studio.export import find_download
 from studio.page.access import Access, Gate
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
 from studio.page.export_tab import add_export_tab
+from studio.page.parts import OPTIONS, mount_page
 from studio.page.plan_tab import add_plan_tab
 from studio.page.speak_tab import add_speak_tab
 from studio.page.train_tab import add_train_tab
 from studio.page.uploads import WholeUploads
 from studio.project import Project, list_projects
 
-FOLDER = Path(__file__).parent
 LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
@@ -52,7 +50,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
     app.add_middleware(WholeUploads)
     app.add_middleware(Gate, access=access)
     add_downloads(app, context)
-    mount_page(app, make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)
+    mount_page(app, make_page(context, ending), LARGEST_UPLOAD)
     app.state.end_pages.append(ending.set)  # of keep_stream
     return app
 

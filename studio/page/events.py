@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from common.errors import REFUSALS, DataError, UsageError
-from common.web.page import make_error
 from studio.jobs.jobs import Job
 from studio.page.context import Context
+from studio.page.parts import make_error
 from studio.project import Project, find_project
 from studio.wording import without_folders
 

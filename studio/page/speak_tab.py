@@ -10,10 +10,10 @@ import gradio as gr
 from common.audio.audio_processing import to_pcm
 from common.inference.config import SynthesisConfig
 from common.inference.pictures import Look
-from common.web.page import SEND_LOOK, make_audio, make_field, make_look, make_pictures, make_text, parse_number
 from studio.page.choices import OWN, Option, choose_key, default_voices, list_vocoders, list_voices
 from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, errors_in_words
+from studio.page.parts import SEND_LOOK, make_audio, make_field, make_look, make_pictures, make_text, parse_number
 from studio.page.samples import LARGEST, MOST_CHARACTERS, SpeechRequest
 
 TEXT = "Good morning. It is half past nine, and the kettle is on."

@@ -7,9 +7,9 @@ from typing import Any
 
 import gradio as gr
 
-from common.web.page import make_picture
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.parts import make_picture
 from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingView, newest_model, studio_train_argv
 from studio.plan.file import MODELS
 from studio.voice.verdict import read_verdict

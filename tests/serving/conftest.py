@@ -19,7 +19,7 @@ from torch import Tensor
 from common.audio.audio_processing import to_pcm
 from synthesizer import Line, SynthesisConfig, Synthesizer
 
-PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "h11", "websockets", "prometheus_client", "av", "httpx")
+PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "h11", "prometheus_client", "av", "httpx")
 
 # Some texts with marks, one of several pieces, and one that two vocoders speak.
 TEXTS = ["Two.", "Good morning.", "It is a quarter past eleven.", "Yes!"]
@@ -139,11 +139,10 @@ def engine() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Any]:
-    """A server process for all tests that leave it as it was; with the page, if gradio is installed."""
+    """A server process for all tests that leave it as it was."""
     from tests.serving.server_process import serve
 
-    page = ["--page"] if find_spec("gradio") else []
-    with serve("--seed", 3, "--max-queue", 32, *page) as ready:
+    with serve("--seed", 3, "--max-queue", 32) as ready:
         yield ready
 
 

@@ -65,7 +65,7 @@ class ServerProcess(NamedTuple):
 def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
     """A server on a free port, ready; it must end with exit code 0 after SIGTERM."""
     wyoming_port = free_port()
-    words = [ROOT / ".venv" / "bin" / "python", "-m", "serving", "--cpu", "--port", 0, "--no-page", *flags]
+    words = [ROOT / ".venv" / "bin" / "python", "-m", "serving", "--cpu", "--port", 0, *flags]
     words += ["--wyoming-port", wyoming_port] if find_spec("wyoming") else []
     process = start(*words, environment=os.environ | {"OMP_NUM_THREADS": "1"} | environment)
     try:
@@ -90,5 +90,5 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
 def request_bytes(body: bytes, length: int | None = None, path: str = SPEECH, headers: str = "") -> bytes:
     kind = "" if "Content-Type" in headers else "Content-Type: application/json\r\n"
     size = len(body) if length is None else length
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{kind}Content-Length: {size}\r\n{headers}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{kind}Content-Length: {size}\r\n{headers}\r\n"
     return head.encode("latin-1") + body

@@ -23,28 +23,20 @@ from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.limits import Connection, Pace, StallError
 from tests.browser import wait
-from tests.serving.conftest import LONG, pcm, run, running_engine, sample, until
+from tests.serving.conftest import LONG, run, running_engine, sample, until
 
 pytestmark = pytest.mark.slow
 PATIENCE = 1.0  # seconds for the head of a request
 LARGE = 64 * 2**20  # bytes, more than the system holds for a client
 DEADLINE = 120  # seconds
-GET = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
+GET = b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SPEECH = "/v1/audio/speech"
-TEXT = "Two. Yes! " * 10
-SENTENCE = "It is late and the ferry waits until noon and then it leaves."
 LATE = 0.55  # seconds of a message, less than the idle timeout
 REAL_TIME_LIMIT = 1.6  # seconds of idle timeout, more than the longest message in real time takes
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the body of the request, or with LARGE bytes; echoes the messages of a WebSocket."""
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.accept"})
-        while (message := await receive())["type"] == "websocket.receive":
-            await send({"type": "websocket.send", "text": message["text"]})
-        return
+    """Answers with the body of the request, or with LARGE bytes."""
     body, has_more = b"", True
     while has_more:
         message = await receive()
@@ -91,27 +83,17 @@ def a_connection_is_kept_alive_and_then_closed(server: uvicorn.Server) -> None:
 def a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
     """The gate limits bodies."""
     with connect(server) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n")
+        client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n")
         for letter in (b"s", b"l", b"o", b"w"):
             time.sleep(PATIENCE / 2)
             client.sendall(letter)
         assert read(client, b"slow").startswith(b"HTTP/1.1 200")
 
 
-def a_socket_stays_open_beyond_the_patience(server: uvicorn.Server) -> None:
-    client_of = pytest.importorskip("websockets.sync.client", reason="of requirements/serving.txt")
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    with client_of.connect(f"ws://{host}:{port}/", open_timeout=DEADLINE) as client:
-        for _ in range(2):
-            time.sleep(PATIENCE * 1.2)
-            client.send("hello")
-            assert client.recv(timeout=DEADLINE) == "hello"
-
-
 def a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off(server: uvicorn.Server) -> None:
     """Uvicorn alone would wait for it without end."""
     with connect(server) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         client.recv(1)
         own = client.getsockname()
         wait(lambda: own not in [connection.client for connection in server.server_state.connections])
@@ -119,7 +101,7 @@ def a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off(server: uvicorn
 
 def a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
     with connect(server) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         time.sleep(PATIENCE / 2)
         size = 0
         while part := client.recv(2**20):
@@ -131,7 +113,6 @@ def a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
 CLIENTS = (
     a_connection_is_kept_alive_and_then_closed,
     a_body_may_take_longer_than_a_head,
-    a_socket_stays_open_beyond_the_patience,
     a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off,
     a_client_that_reads_slowly_gets_all,
 )
@@ -147,11 +128,11 @@ def visits(server: uvicorn.Server) -> Iterator[list[Future[None]]]:
 class Reader:
     """The client of an ASGI app; `seconds` of a message is the time until the app may send the next one."""
 
-    def __init__(self, kind: str, path: str, messages: list[dict[str, Any]], seconds: Any) -> None:
+    def __init__(self, messages: list[dict[str, Any]], seconds: Any) -> None:
         self.messages, self.seconds, self.sent = messages, seconds, []
         headers = [(b"content-type", b"application/json")]
-        self.scope: dict[str, Any] = {"type": kind, "path": path, "headers": headers, "query_string": b""}
-        self.scope |= {"method": "POST"} if kind == "http" else {"subprotocols": []}
+        self.scope: dict[str, Any] = {"type": "http", "method": "POST", "path": SPEECH, "headers": headers}
+        self.scope |= {"query_string": b""}
 
     async def receive(self) -> dict[str, Any]:
         if not self.messages:
@@ -166,22 +147,18 @@ class Reader:
         await asyncio.wait_for(app(self.scope, self.receive, self.send), DEADLINE)
 
 
-def reader_of(kind: str, text: str, seconds: Any, last: str = "end", **settings: Any) -> Reader:
-    """A reader that asks for a text: of PCM, or of a socket, in a message of type `last`."""
-    if kind == "http":
-        body = {"input": text, "response_format": "pcm", "sample_rate": 22050} | settings
-        return Reader("http", SPEECH, [{"type": "http.request", "body": json.dumps(body).encode()}], seconds)
-    sent = [{"type": "start", **settings}, {"type": last, "text": text}]
-    received = [{"type": "websocket.receive", "text": json.dumps(message)} for message in sent]
-    return Reader("websocket", f"{SPEECH}/stream", [{"type": "websocket.connect"}, *received], seconds)
+def reader_of(seconds: Any) -> Reader:
+    """A reader of PCM; at four times the speed, so that it lasts for less than the pauses between messages."""
+    body = {"input": LONG, "response_format": "pcm", "sample_rate": 22050, "seed": 3, "speed": 4.0}
+    return Reader([{"type": "http.request", "body": json.dumps(body).encode()}], seconds)
 
 
 def bytes_of(reader: Reader) -> bytes:
-    return b"".join(message.get("body") or message.get("bytes") or b"" for message in reader.sent)
+    return b"".join(message.get("body") or b"" for message in reader.sent)
 
 
 def in_real_time(message: dict[str, Any]) -> float:
-    return len(message.get("body") or message.get("bytes") or b"") / 2 / 22050
+    return len(message.get("body") or b"") / 2 / 22050
 
 
 async def read_wyoming_late(engine: Engine) -> Any:
@@ -208,14 +185,7 @@ async def read_wyoming_late(engine: Engine) -> Any:
 @pytest.fixture(scope="module")
 def readers() -> dict[str, Any]:
     """Readers of one engine at their ends; they read at once, since they only wait. Wyoming's is what it read last."""
-    # At four times the speed, audio of short sentences lasts for less than the pauses between messages.
-    quick: dict[str, Any] = {"seed": 3, "speed": 4.0}
-    found: dict[str, Any] = {
-        "slow": reader_of("websocket", f"{SENTENCE}\n", lambda _: 0.25, "text", seed=3)
-    }  # no stall
-    for kind, text in (("http", LONG), ("websocket", TEXT)):
-        found |= {f"late {kind}": reader_of(kind, text, lambda _: LATE, **quick)}
-        found |= {f"{kind} in real time": reader_of(kind, LONG, in_real_time, **quick)}
+    found: dict[str, Any] = {"late": reader_of(lambda _: LATE), "in real time": reader_of(in_real_time)}
 
     async def read_late(*_: Any) -> None:
         await asyncio.sleep(LATE)
@@ -235,12 +205,11 @@ def readers() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(kind: str, readers: dict[str, Any]) -> None:
+def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(readers: dict[str, Any]) -> None:
     """No message takes --idle-timeout, and all together take longer than the audio and that."""
-    reader = readers[f"late {kind}"]
+    reader = readers["late"]
     assert "behind its audio (--idle-timeout)" in reader.scope["log"]["error"]
-    assert reader.sent[-1]["type"] != "websocket.close" and reader.sent[-1].get("more_body") is not False
+    assert reader.sent[-1].get("more_body") is not False
 
 
 def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(readers: dict[str, Any]) -> None:
@@ -248,19 +217,11 @@ def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(readers: dic
     assert readers["wyoming"] is None
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_a_reader_in_real_time_gets_all(kind: str, readers: dict[str, Any]) -> None:
+def test_a_reader_in_real_time_gets_all(readers: dict[str, Any]) -> None:
     """The audio lasts longer than --idle-timeout."""
-    reader = readers[f"{kind} in real time"]
+    reader = readers["in real time"]
     assert in_real_time({"body": bytes_of(reader)}) > REAL_TIME_LIMIT and "error" not in reader.scope["log"]
-    assert reader.sent[-1]["type"] == "websocket.close" or reader.sent[-1]["more_body"] is False
-
-
-def test_a_slow_reader_of_audio_is_not_idle(readers: dict[str, Any]) -> None:
-    """The audio is computed sooner than the client reads it; the idle time begins after its last part."""
-    reader = readers["slow"]
-    assert bytes_of(reader) == pcm(SENTENCE)
-    assert reader.sent[-1]["type"] == "websocket.close" and "0.6 seconds" in reader.sent[-1]["reason"]
+    assert reader.sent[-1]["more_body"] is False
 
 
 @pytest.mark.parametrize("number", range(len(CLIENTS)), ids=[client.__name__ for client in CLIENTS])
@@ -269,11 +230,10 @@ def test_time_of_clients(number: int, visits: list[Future[None]]) -> None:
 
 
 def test_limits_of_uvicorn(engine: Engine) -> None:
-    """A socket in real time may answer pings late: its pong comes after the audio before the ping, and uvicorn's limit is 20 s."""
     from serving.__main__ import SpeechServer
 
-    found = SpeechServer(engine, ServingConfig(page=False, max_body=7)).config
-    assert found.ws_ping_timeout is None and found.ws_max_size == 7
+    found = SpeechServer(engine, ServingConfig()).config
+    assert found.ws_protocol_class is None or found.ws == "none"
     assert found.h11_max_incomplete_event_size == 2**16 and not found.server_header
 
 

@@ -9,7 +9,8 @@ from common.errors import DataError, UsageError
 from common.inference.config import GRIFFIN_LIM
 from serving.config import ServingConfig
 from serving.errors import RequestError
-from serving.voices import Voices, VoiceSettings, find_voices
+from serving.stream import SpeechRequest
+from serving.voices import Voices, find_voices
 from synthesizer import EMBEDDED, Line
 from tests.recipe import train_tiny_model
 from tests.serving.conftest import reference
@@ -113,12 +114,12 @@ def test_a_voice_of_a_folder_speaks_as_the_library_does(tmp_path: Path) -> None:
     voices = voices_of(tmp_path, embedded=False)
     voices.load("cpu")
     assert voices.sampling_rate("ben") == 22050
-    settings = VoiceSettings(seed=4, sigma=0.6, denoising_strength=0.03)
-    voice = voices.get("ben", settings)
+    settings = SpeechRequest(text="", voice="ben", sigma=0.6, denoising_strength=0.03)
+    voice = voices.get(settings, 4)
     audio = torch.cat(list(voice.stream_line(Line("Two.", 4))))
     expected = reference("Two.", 4, vocoder="waveglow", sigma_infer=0.6, denoising_strength=0.03)
     assert torch.equal(audio, expected)
-    assert voices.get("ben", VoiceSettings(vocoder=GRIFFIN_LIM)).acoustic.model is voice.acoustic.model
+    assert voices.get(SpeechRequest(text="", voice="ben", vocoder=GRIFFIN_LIM)).acoustic.model is voice.acoustic.model
 
 
 @pytest.mark.slow
@@ -127,7 +128,7 @@ def test_checkpoints_of_a_training_are_loaded_and_wrong_ones_refused(tmp_path: P
     make_voice(tmp_path / "good" / "tiny", checkpoint_Tacotron2_last__pt=tiny)
     voices = voices_of(tmp_path / "good", embedded=False)
     voices.load("cpu")
-    assert voices.get("tiny", VoiceSettings()).audio.n_mel_channels == 10
+    assert voices.get(SpeechRequest(text="", voice="tiny")).audio.n_mel_channels == 10
     make_voice(tmp_path / "bad" / "mixed", tacotron2__pt=tiny, waveglow__safetensors=EMBEDDED / "waveglow.safetensors")
     with pytest.raises(DataError, match="different audio settings"):
         voices_of(tmp_path / "bad", embedded=False).load("cpu")

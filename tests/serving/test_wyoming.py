@@ -205,3 +205,105 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     before = sample(engine, "tts_requests_total", voice="embedded", result="cancelled")
     with_client(engine, steps)
     assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b'{"type": "synthesize", "data_length": 2000000}\n', "body_too_large"),
+        (b'{"type": "synthesize", "payload_length": 2000000000}\n', "body_too_large"),
+        (b'{"type": "synthesize", "payload_length": -1}\n', "invalid_message"),
+        (b'{"type": "synthesize", "data_length": "9"}\n', "invalid_message"),
+        (b'{"type": "synth', "idle"),
+        (b"", "idle"),
+    ],
+)
+def test_an_event_that_is_too_large_or_never_complete_ends_the_connection(line: bytes, code: str) -> None:
+    async def steps(client: Any) -> list[Any]:
+        client._writer.write(line)
+        return await read_all(client)
+
+    with running_engine(idle_timeout=0.5) as engine:
+        (error,) = with_client(engine, steps)
+    assert error.data["code"] == code
+
+
+def test_a_payload_is_read_over_and_an_exchange_is_not_idle() -> None:
+    """Its audio takes longer to read than --idle-timeout."""
+    from wyoming.event import Event
+    from wyoming.tts import Synthesize
+
+    async def steps(client: Any) -> list[str]:
+        await client.write_event(Event("synthesize", {"text": LONG}, payload=b"x" * 100_000))
+        events = []
+        while not events or events[-1].type != "audio-stop":
+            events += await read_until(client, "audio-chunk") if not events else [await client.read_event()]
+            await asyncio.sleep(0.05)
+        await client.write_event(Synthesize("Two.").event())
+        return [event.type for event in await read_until(client, "audio-stop")]
+
+    with running_engine(idle_timeout=1.0) as engine:
+        assert with_client(engine, steps)[0] == "audio-start"
+
+
+def test_connections_beyond_the_limit_and_without_the_key_are_refused() -> None:
+    from wyoming.client import AsyncTcpClient
+    from wyoming.info import Describe
+
+    async def steps(client: Any) -> list[str]:
+        await client.write_event(Describe().event())
+        first = (await read_until(client, "info"))[-1].type
+        async with AsyncTcpClient(client.host, client.port) as second:
+            return [first, *(event.data["code"] for event in await read_all(second))]
+
+    with running_engine(max_sockets=1) as engine:
+        assert with_client(engine, steps) == ["info", "too_many_sockets"]
+
+
+@pytest.mark.parametrize(
+    ("address", "networks", "found"),
+    [
+        ("127.0.0.1", (), True),
+        ("::1", (), True),
+        ("::ffff:127.0.0.1", (), True),
+        ("192.168.1.5", (), False),
+        ("192.168.1.5", ("192.168.1.5",), True),
+        ("192.168.1.6", ("192.168.1.5",), False),
+        ("192.168.1.6", ("192.168.1.0/24",), True),
+        ("::ffff:192.168.1.6", ("192.168.1.0/24",), True),
+        ("fe80::1%eth0", ("fe80::/10",), True),
+        ("", ("0.0.0.0/0",), False),
+    ],
+)
+def test_addresses_that_need_no_key(address: str, networks: tuple[str, ...], found: bool) -> None:
+    from serving.wyoming import HERE, is_among
+
+    assert is_among(address, (*HERE, *networks)) is found
+
+
+@pytest.mark.parametrize("address", ["192.168.1.5", "127.0.0.1"])
+def test_with_a_key_other_machines_are_refused(address: str, monkeypatch) -> None:
+    from wyoming.info import Describe
+
+    async def steps(client: Any) -> Any:
+        await client.write_event(Describe().event())
+        return await client.read_event()
+
+    monkeypatch.setattr("serving.wyoming.Handler._client", lambda handler: address)
+    with running_engine(api_key="secret") as engine:
+        event = with_client(engine, steps)
+    assert event.type == ("info" if address == "127.0.0.1" else "error")
+
+
+def test_texts_are_logged_on_demand_alone(caplog) -> None:
+    from wyoming.tts import Synthesize
+
+    async def steps(client: Any) -> None:
+        await client.write_event(Synthesize("Two.").event())
+        await read_until(client, "audio-stop")
+
+    for wanted in (True, False):
+        with running_engine(log_texts=wanted) as engine, caplog.at_level(logging.INFO, logger="serving"):
+            with_client(engine, steps)
+        line = next(record.fields for record in reversed(caplog.records) if record.message == "wyoming")
+        assert line.get("texts") == (["Two."] if wanted else None)

@@ -1,4 +1,4 @@
-"""What the pages of serving and of the studio share: theme, mounting and components. Needs Gradio."""
+"""Parts of the page: theme, mounting and components."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from gradio.themes.utils import sizes
 
 from common.errors import UsageError
 
-# Of each page's gr.Blocks.
+FOLDER = Path(__file__).parent
+# Of gr.Blocks.
 OPTIONS: dict[str, Any] = {"analytics_enabled": False, "fill_width": True}
 SHOWN = 10.0  # seconds that an error stays
 
 
-def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, script: str = "") -> Any:
+def mount_page(app: Any, page: gr.Blocks, largest_upload: str) -> Any:
     """Mount a page at the end of a FastAPI app, which keeps its own routes, and return Gradio's app.
 
-    The page loads nothing from other hosts. `css` adds to the rules of all pages, `script` to their JavaScript.
+    The page loads nothing from other hosts.
     `app.state.end_pages` lists functions that close the connections of open pages.
     """
-    scripts = Path(__file__).with_name("page.js").read_text(encoding="utf-8") + script
+    scripts = (FOLDER / "page.js").read_text(encoding="utf-8")
     page.has_launched = True  # else Gradio accepts any file of this machine as input, not just uploads
     page.queue(default_concurrency_limit=None)
     gr.mount_gradio_app(
@@ -32,7 +33,7 @@ def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, script
         path="/",
         theme=make_theme(),
         head=f"<script>{scripts}</script>",
-        css_paths=[Path(__file__).with_name("style.css"), css],
+        css_paths=[FOLDER / "style.css"],
         footer_links=[],
         show_error=False,  # of faults; the messages of gr.Error are shown all the same
         max_file_size=largest_upload,

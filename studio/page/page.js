@@ -1,4 +1,4 @@
-// What the pages of serving and of the studio share.
+// Keys, texts and pictures of the page.
 
 // Ctrl+Enter (Cmd+Enter on a Mac) in a text speaks, as it sends in mail and chat programs.
 document.addEventListener("keydown", (event) => {

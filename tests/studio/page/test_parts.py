@@ -1,12 +1,12 @@
-"""The shared parts of the pages: the theme has the contrasts of WCAG 2 at level AA, and fields are numbers or empty."""
+"""The parts of the page: the theme has the contrasts of WCAG 2 at level AA, and fields are numbers or empty."""
 
 import re
 
 import pytest
 
-pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
+pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
 from common.errors import UsageError
-from common.web.page import make_theme, parse_number
+from studio.page.parts import make_theme, parse_number
 
 NAMES = {"white": "#ffffff", "black": "#000000"}
 PAIRS = (

@@ -1,0 +1,267 @@
+"""The page in headless Chromium, at the widths of a phone and a desk: speech, words, pause, errors, files, history, a prefix."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.web.server import Server
+from serving.app import make_app
+from serving.page import FOLDER
+from tests import browser as web
+from tests.serving.conftest import LONG, pcm, running_engine
+
+pytestmark = pytest.mark.slow
+TEXT = "There are seven days in a week."
+LARGEST = 60_000  # bytes of all files
+DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+
+
+def under_prefix(app: Any, prefix: str) -> Any:
+    """A proxy that serves an app at a prefix alone, which it takes away."""
+
+    async def proxy(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(f"{prefix}/"):
+            await app({**scope, "path": scope["path"].removeprefix(prefix)}, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    return proxy if prefix else app
+
+
+@contextmanager
+def served(**settings: Any) -> Iterator[str]:
+    with running_engine(max_characters=1000, **settings) as engine:
+        app = under_prefix(make_app(engine, engine.config), engine.config.root_path)
+        server = Server(app, 1, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        web.wait(lambda: server.started)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}{engine.config.root_path}/"
+        server.should_exit = True
+        thread.join(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = web.start_browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page without anything of the test before, at a phone's width."""
+    browser.get(address)
+    browser.execute_async_script("localStorage.clear(); forget().then(arguments[0])")
+    return opened(browser, address)
+
+
+def opened(browser, address: str):
+    web.open_page(browser, address)
+    web.wait(lambda: browser.execute_script("return voices.length"))
+    return browser
+
+
+def text_of(page, name: str) -> str:
+    return page.execute_script("return document.getElementById(arguments[0]).textContent", name)
+
+
+def is_shown(page, name: str) -> bool:
+    return page.find_element("id", name).is_displayed()
+
+
+def write(page, text: str, name: str = "text") -> None:
+    page.execute_script(
+        "const field = document.getElementById(arguments[0]); field.value = arguments[1];"
+        "field.dispatchEvent(new Event('input', { bubbles: true }))",
+        name,
+        text,
+    )
+
+
+def open_details(page) -> None:
+    page.execute_script("document.getElementById('details').open = true")
+
+
+def speak(page, text: str = TEXT, seed: int = 5) -> None:
+    open_details(page)
+    write(page, str(seed), "seed")
+    write(page, text)
+    web.click(page, "speak")
+
+
+def wait_for_end(page) -> None:
+    web.wait(lambda: page.execute_script("return record?.done"))
+
+
+def file_of(page) -> bytes:
+    """The samples of the file that is offered."""
+    samples, rate = soundfile.read(
+        io.BytesIO(web.bytes_of(page, page.find_element("id", "wav").get_property("href"))), dtype="int16"
+    )
+    assert rate == 22050
+    return samples.tobytes()
+
+
+def test_a_text_is_spoken_shown_and_drawn(page):
+    assert text_of(page, "speak") == "Speak" and not is_shown(page, "player")
+    speak(page)
+    assert text_of(page, "counter") == "31 of 1,000 characters"
+    wait_for_end(page)
+    starts = [word["start_time"] for word in page.execute_script("return record.words")]
+    for number, word in ((1, "are"), (6, "week.")):
+        page.execute_script("pause(); seek(arguments[0])", starts[number] + 0.01)
+        assert page.find_element("css selector", "#spoken .lit").text == word
+    web.click(page, "speak")  # go on
+    assert text_of(page, "speak") == "Pause"
+    assert file_of(page) == pcm(TEXT, 5) and text_of(page, "status").endswith("s of speech.")
+    assert "seed 5" in text_of(page, "facts")
+    mp3 = web.bytes_of(page, page.find_element("id", "mp3").get_property("href"))
+    samples, rate = soundfile.read(io.BytesIO(mp3))
+    assert len(samples) / rate == pytest.approx(len(pcm(TEXT, 5)) / 2 / 22050, abs=0.1)
+    for name in ("mel", "alignment"):
+        script = """const pen = document.getElementById(arguments[0]).getContext("2d");
+            return [...pen.getImageData(60, 5, 200, 120).data]"""
+        pixels = np.array(page.execute_script(script, name)).reshape(-1, 4)
+        assert is_shown(page, name) and len(np.unique(pixels[:, 0])) > 20
+    web.wait(lambda: text_of(page, "speak") == "Speak")  # at the end
+
+
+def test_pause_seek_and_go_on(page):
+    speak(page, LONG)
+    web.wait(lambda: page.execute_script("return sound.playing && position() > 0.3"))
+    web.click(page, "speak")
+    at = page.execute_script("return position()")
+    assert text_of(page, "speak") == "Go on" and not page.execute_script("return sound.playing")
+    wait_for_end(page)
+    assert page.execute_script("return position()") == at
+    seek = page.find_element("id", "seek")
+    page.execute_script(
+        "arguments[0].value = 5; arguments[0].dispatchEvent(new Event('input', { bubbles: true }))", seek
+    )
+    assert page.execute_script("return position()") == 5 and text_of(page, "time").startswith("0:05 / 0:")
+    web.click(page, "play")
+    web.wait(lambda: page.execute_script("return position() > 5.2"))
+    assert page.find_element("id", "play").get_attribute("aria-label") == "Pause"
+
+
+def test_the_word_of_a_long_text_is_in_view(page):
+    text = LONG * 4
+    speak(page, text)
+    wait_for_end(page)
+    page.execute_script("seek(0.9 * seconds())")
+    script = """const [word, place] = [document.querySelector("#spoken .lit"), document.getElementById("spoken")];
+        const [inner, outer] = [word.getBoundingClientRect(), place.getBoundingClientRect()];
+        return place.scrollTop > 0 && inner.top >= outer.top && inner.bottom <= outer.bottom"""
+    web.wait(lambda: page.execute_script(script))
+
+
+def test_the_newest_text_counts(page):
+    """While another is spoken, at a double click, and by the keyboard."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    speak(page, LONG)
+    web.wait(lambda: page.execute_script("return sound.playing"))
+    write(page, "Two.")
+    assert text_of(page, "speak") == "Speak"
+    ActionChains(page).double_click(page.find_element("id", "speak")).perform()
+    wait_for_end(page)
+    assert file_of(page) == pcm("Two.", 5) and text_of(page, "error") == ""
+    write(page, "Yes!")
+    page.find_element("id", "text").send_keys(Keys.CONTROL, Keys.ENTER)
+    web.wait(lambda: page.execute_script("return record?.done && record.text === 'Yes!'"))
+    assert file_of(page) == pcm("Yes!", 5)
+    assert [item.text.split("\n")[0] for item in page.find_elements("css selector", "#history li")] == ["Yes!", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("text", "seed", "words"),
+    [
+        (" ", "5", "Please type a text first."),
+        ("a" * 1001, "5", "This text has 1,001 characters, and 1,000 are allowed. Please shorten it."),
+        ("***", "5", "There are no words in this text."),
+        ("{HH AH0 XX9}", "5", "XX9"),
+        ("Two.", "x", "Seed: x is not a number."),
+    ],
+)
+def test_an_error_clears_the_speech_before(page, text: str, seed: str, words: str):
+    speak(page, "Two.")
+    wait_for_end(page)
+    assert is_shown(page, "about")
+    write(page, text)
+    write(page, seed, "seed")
+    web.click(page, "speak")
+    web.wait(lambda: words in text_of(page, "error"))
+    assert not is_shown(page, "about") and not is_shown(page, "player") and text_of(page, "speak") == "Speak"
+    write(page, "Yes!")
+    assert text_of(page, "error") == ""
+
+
+def test_speeches_and_the_text_survive_a_reload(page, address):
+    for text in ("Two.", "Yes!"):
+        speak(page, text)
+        wait_for_end(page)
+        web.wait(lambda text=text: text in page.find_element("css selector", "#history li").text)
+    opened(page, address)
+    web.wait(lambda: len(page.find_elements("css selector", "#history li")) == 2)
+    assert page.find_element("id", "text").get_property("value") == "Yes!"
+    page.find_elements("css selector", "#history button:not(#forget)")[1].click()
+    wait_for_end(page)
+    assert file_of(page) == pcm("Two.", 5) and is_shown(page, "player")
+    page.execute_script("memory.push(...Array(40).fill().map((_, i) => ({ ...record, when: i })))")
+    page.execute_async_script("trim().then(arguments[0])")
+    assert page.execute_script("return memory.length") == 30
+    web.click(page, "forget")
+    opened(page, address)
+    assert not page.find_elements("css selector", "#history li")
+
+
+@pytest.mark.parametrize("size", [web.PHONE, DESK], ids=["phone", "desk"])
+def test_nothing_is_wider_than_the_screen(page, size: dict):
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    speak(page, "Pneumonoultramicroscopicsilicovolcanoconiosis" * 3)
+    wait_for_end(page)
+    assert web.width_of(page) <= size["width"]
+    script = """return [...document.querySelectorAll("button, select, input, textarea, summary")]
+        .filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect().height)"""
+    assert min(page.execute_script(script)) >= 36  # for a finger
+
+
+def test_the_page_is_small_and_asks_no_other_host(page, address):
+    entries = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    found = [entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+    own = sorted(url.removeprefix(address) for url in found if not url.startswith(("data:", "blob:", "chrome:")))
+    assert own == ["", "page.css", "page.js", "v1/voices"]
+    assert sum(path.stat().st_size for path in Path(FOLDER).glob("*.[hcj]*")) < LARGEST
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_behind_a_prefix(browser):
+    with served(root_path="/speech") as address:
+        page = opened(browser, address)
+        speak(page, "Two.")
+        wait_for_end(page)
+        assert file_of(page) == pcm("Two.", 5)
+        assert web.bytes_of(page, page.find_element("id", "mp3").get_property("href"))[:1] != b"{"
+        assert (
+            browser.execute_async_script("fetch('docs').then((answer) => answer.text()).then(arguments[0])").count(
+                "/speech/"
+            )
+            >= 2
+        )
