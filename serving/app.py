@@ -64,6 +64,7 @@ def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine, which the caller starts and stops."""
     app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION, root_path=config.root_path)
     app.state.engine, app.state.config, app.state.files = engine, config, FileCache()
+    app.state.routes = [*api.routes, *health.routes]
     app.include_router(api)
     app.include_router(health)
     app.add_exception_handler(RequestError, handle_request_error)

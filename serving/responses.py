@@ -213,14 +213,15 @@ def handle_http_error(request: Request, error: Exception) -> Response:
         message = "body: cannot be read, expected JSON in UTF-8"
         return handle_request_error(request, RequestError(400, message, param="body", code="invalid_body"))
     path = quote_value(request.scope["path"])
-    allowed, headers = allowed_methods(request), error.headers
+    headers = error.headers
     message = f"path {path}: not found; /docs lists all" if error.status_code == 404 else str(error.detail)
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette names those of one of the path's routes
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (allowed := allowed_methods(request)):
+        # Starlette names those of one of the path's routes.
         message, headers = f"method {request.method}: expected {' or '.join(allowed)}", {"Allow": ", ".join(allowed)}
     return handle_request_error(request, RequestError(error.status_code, message, headers=headers))
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """List the methods that the routes of a request's path have."""
-    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    """List the methods that the interface's routes of a request's path have."""
+    routes = [route for route in request.app.state.routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted({method for route in routes for method in getattr(route, "methods", None) or ()})
