@@ -85,7 +85,9 @@ class ServingConfig:
     port: int = option(8000, "port to listen on; 0: a free one, named in the log", check=PORT)
     wyoming_port: int | None = option(None, "second port, for Home Assistant's Wyoming protocol", check=PORT)
     page: bool = option(True, "web page at /")
-    root_path: str = option("", "path prefix at which a proxy serves this server, such as /speech", check=PREFIX_PATH)
+    root_path: str = option(
+        "", "path prefix at which a proxy serves this server, such as /speech", check=PREFIX_PATH, metavar="PATH"
+    )
 
     voices: Path | None = option(
         None, "folder with one subfolder of checkpoints per voice, or the folder of a single voice", metavar="DIR"

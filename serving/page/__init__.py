@@ -12,7 +12,9 @@ from serving.config import FASTEST, SLOWEST, ServingConfig
 
 FOLDER = Path(__file__).parent
 FILES = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}  # by path; index.html is at /
-POLICY = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
+POLICY = "; ".join(
+    ["default-src 'self'", "connect-src 'self' blob:", "img-src 'self' data:", "object-src 'none'", "base-uri 'self'"]
+)
 HEADERS = {"Cache-Control": "no-cache", "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
 
 

@@ -233,7 +233,7 @@ def test_limits_of_uvicorn(engine: Engine) -> None:
     from serving.__main__ import SpeechServer
 
     found = SpeechServer(engine, ServingConfig()).config
-    assert found.ws_protocol_class is None or found.ws == "none"
+    assert found.ws == "none"
     assert found.h11_max_incomplete_event_size == 2**16 and not found.server_header
 
 
