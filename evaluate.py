@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from common import precision
-from common.arguments import HelpFormatter, positive
+from common.arguments import positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.files import atomic_write
@@ -250,8 +250,6 @@ def parse_args(argv: list[str]) -> EvaluationOptions:
         prog="evaluate.py",
         usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     add_fields(parser, EvaluationOptions, *EvaluationOptions.__annotations__)
     for spec in SPECS:

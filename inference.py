@@ -27,7 +27,6 @@ from torch import Tensor
 from common import precision
 from common.arguments import (
     DETERMINISTIC_HELP,
-    HelpFormatter,
     actions_of,
     add_retired_arguments,
     batch_size,
@@ -393,8 +392,6 @@ def make_parser() -> argparse.ArgumentParser:
         prog="inference.py",
         usage="%(prog)s (-i PHRASES | --text TEXT) [flags]  (-h lists them)",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     phrases = ("input", "text")
     add_fields(parser.add_mutually_exclusive_group(required=True), InferenceOptions, *phrases)

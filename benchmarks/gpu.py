@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.sizes import MARK, PUBLISHED, QUICK
 from common import precision
-from common.arguments import HelpFormatter, positive
+from common.arguments import positive
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.options import add_fields, from_options, option
@@ -282,8 +282,6 @@ def parse_args(argv: list[str]) -> GpuOptions:
     parser = Parser(
         prog="bash benchmarks/gpu.sh",
         description=(__doc__ or "").partition("\n")[0],
-        formatter_class=HelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("minutes", nargs="?", type=positive, default=GpuOptions.minutes, help="time for all parts")
     add_fields(parser, GpuOptions)

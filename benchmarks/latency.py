@@ -30,14 +30,7 @@ import torch
 
 from benchmarks.machine import stamp
 from common import precision
-from common.arguments import (
-    HelpFormatter,
-    add_audio_arguments,
-    given_options,
-    log_path,
-    positive,
-    seed,
-)
+from common.arguments import add_audio_arguments, given_options, log_path, positive, seed
 from common.audio.stft import AudioConfig
 from common.draws import Draws
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
@@ -260,8 +253,6 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.latency",
         usage="%(prog)s [flags]  (-h lists them)",
         description="Time speech synthesis as in the published latency tables; Ctrl-C prints the results so far.",
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     add_fields(parser, LatencyOptions)
     add = parser.add_argument

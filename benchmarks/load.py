@@ -34,7 +34,7 @@ import psutil
 import torch
 
 from benchmarks.machine import command_of, stamp
-from common.arguments import LineHelpFormatter, positive, seconds
+from common.arguments import positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
 from common.inference.voice_folder import default_vocoder
@@ -253,9 +253,7 @@ def cells(row: ClientsRow) -> list[object]:
 
 def parse_args(argv: list[str]) -> LoadOptions:
     """Parse all flags."""
-    parser = Parser(
-        prog="python -m benchmarks.load", description=__doc__, formatter_class=LineHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(prog="python -m benchmarks.load", description=__doc__)
     add_fields(parser, LoadOptions)
     parser.add_argument("server", nargs="*", metavar="-- FLAGS", help="further flags of python -m serving")
     return from_options(LoadOptions, vars(parser.parse_args(argv)))

@@ -26,7 +26,7 @@ import torch
 
 from benchmarks.cases import AUDIO, clips
 from benchmarks.sizes import MARK, PUBLISHED
-from common.arguments import HelpFormatter, positive
+from common.arguments import positive
 from common.data.mels import prepare_mels
 from common.errors import exit_on_user_error
 from common.parser import Parser
@@ -111,8 +111,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
         prog="python -m benchmarks.loaders",
         description=(__doc__ or "").partition("\n")[0],
-        formatter_class=HelpFormatter,
-        allow_abbrev=False,
     )
     add, cores = parser.add_argument, os.cpu_count() or 1
     add(

@@ -34,7 +34,7 @@ from benchmarks.growth import SUBJECTS, Growth, draw, measure_growth
 from benchmarks.machine import Machine, limit_seconds
 from benchmarks.sizes import CPU, GPU, QUICK, Setting
 from common import precision
-from common.arguments import HelpFormatter, positive
+from common.arguments import positive
 from common.data.pictures import save_figure
 from common.errors import INTERRUPTED, DataError, exit_on_user_error
 from common.files import atomic_write
@@ -249,8 +249,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
         prog="python -m benchmarks.speed",
         description=(__doc__ or "").partition("\n")[0],
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add(

@@ -34,24 +34,6 @@ INT8_HELP = (
 PLAIN_HELP = "plain PyTorch steps in place of the fast ways: slower, for comparison"
 
 
-class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Help formatter that appends defaults, except None, False and empty ones."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default is False or action.default in ([], ""):
-            return help_text(action)
-        return super()._get_help_string(action)
-
-
-class LineHelpFormatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """HelpFormatter that keeps the lines of the description."""
-
-
-def help_text(action: argparse.Action) -> str | None:
-    """Return a flag's help without the default that Python 3.10's BooleanOptionalAction appends."""
-    return action.help and action.help.removesuffix(" (default: %(default)s)")
-
-
 class IgnoreFlag(argparse.Action):
     """Accept a flag without effect, and print a note once."""
 

@@ -3,25 +3,87 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import groupby
 from typing import Any, NoReturn
 
 from common.errors import printable
 
+COMMAND = re.compile(r"\s|$|python |bash |\.venv/")  # begins a line of a description that stays as it is
+CLOSE = 0.82  # of difflib's ratio: a slip of the keyboard, not another flag
+UNKNOWN = "unrecognized arguments: "
 SWITCHED = {"True": True, "true": True, "False": False, "false": False}
 
 
-class Parser(argparse.ArgumentParser):
-    """The parser of every command.
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Appends defaults, except None, False and empty ones; fills the paragraphs of a description and keeps its commands."""
 
-    Its errors spell the control characters of the words that it refuses. Switches also take a value, `--mask-padding True`, which
-    is how the published recipe wrote some.
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or action.default is False or action.default in ([], ""):
+            return help_text(action)
+        return super()._get_help_string(action)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = copy(action)
+        shown.option_strings = shown_flags(action)
+        return super()._format_action_invocation(shown)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_command, group in groupby(text.strip().splitlines(), lambda line: bool(COMMAND.match(line))):
+            block = list(group)
+            lines += block if is_command else textwrap.wrap(" ".join(block), width)
+        return "\n".join(indent + line for line in lines)
+
+
+def shown_flags(action: argparse.Action) -> list[str]:
+    """Return the names of a flag without the negation of a negative one, which works but is hard to read."""
+    return [flag for flag in action.option_strings if not (flag.startswith("--no-") and "-no-" in flag[4:])]
+
+
+def help_text(action: argparse.Action) -> str | None:
+    """Return a flag's help without the default that Python 3.10's BooleanOptionalAction appends."""
+    return action.help and action.help.removesuffix(" (default: %(default)s)")
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of every command: HelpFormatter, no abbreviations.
+
+    Its errors suggest a flag for an unknown one, and spell the control characters of the words that they refuse. Switches also take
+    a value, `--mask-padding True`, which is how the published recipe wrote some.
     """
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"formatter_class": HelpFormatter, "allow_abbrev": False} | settings)
+
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the message, and exit with code 2."""
-        super().error(printable(message))
+        """Print the usage and the message, with the flags that were probably meant, and exit with code 2."""
+        words = message.removeprefix(UNKNOWN).split() if message.startswith(UNKNOWN) else []
+        meant = [self.suggest(word) for word in words if word.startswith("--")]
+        hint = f"; did you mean {', '.join(filter(None, meant))}?" if any(meant) else ""
+        super().error(printable(message + hint))
+
+    def suggest(self, word: str) -> str:
+        """The flag closest to an unknown word, or one that begins with it; "" if none is close."""
+        actions, name = [*self._actions], word.partition("=")[0]
+        for action in self._actions:  # a subcommand's unknown words are this parser's error
+            if isinstance(action, argparse._SubParsersAction):
+                actions += [inner for command in action.choices.values() for inner in command._actions]
+        flags = [
+            flag
+            for action in actions
+            if action.help != argparse.SUPPRESS
+            for flag in action.option_strings
+            if flag[:2] == "--"
+        ]
+        begun = [flag for flag in flags if flag.startswith(name)]
+        close = difflib.get_close_matches(name[2:], [flag[2:] for flag in flags], 1, CLOSE)
+        return next(iter(begun or ["--" + flag for flag in close]), "")
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as argparse does."""

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.arguments import LineHelpFormatter, given_options, seed
+from common.arguments import given_options, seed
 from common.audio.audio_processing import NORMALIZATIONS
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
@@ -120,8 +120,6 @@ def _make_parser(usage: str) -> argparse.ArgumentParser:
         prog="python -m exports",
         usage=f"%(prog)s {usage}  (-h lists all flags)",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=LineHelpFormatter,
     )
 
 
@@ -146,8 +144,7 @@ def _run_parser() -> argparse.ArgumentParser:
     add("directory", type=Path, metavar="DIR", help="directory of an export")
     add_fields(parser, RunOptions)
     add("--seed", type=seed, default=default.seed, help="seed of dropout and noise; the same seed gives the same sound")
-    longest = "characters above which a phrase is split; 0: never"
-    add("--longest-piece", type=int, default=default.longest_piece, help=longest)
+    add_fields(parser, SynthesisConfig, "longest_piece")
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help="loudness normalisation of each sound")
     add("-s", "--sigma-infer", type=float, help="standard deviation of the noise (default: the export's)")
     add("-d", "--denoising-strength", type=float, help="share of the hum to subtract (default: the export's)")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.arguments import HelpFormatter, seed
+from common.arguments import seed
 from common.audio.audio_processing import save_audio
 from common.errors import DataError, exit_on_user_error
 from common.parser import Parser
@@ -113,8 +113,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         prog="python -m exports.triton_client",
         usage="%(prog)s TEXT -o FILE [flags]  (-h lists all flags)",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("text", metavar="TEXT", help="the text to speak")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from common.arguments import HelpFormatter, add_audio_arguments, copy_arguments, positive
+from common.arguments import add_audio_arguments, copy_arguments, positive
 from common.audio.stft import AudioConfig
 from common.data.clip_report import ListedClip, Survey, survey
 from common.data.corpus_report import describe, plot_clips
@@ -35,8 +35,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(
         prog="python -m scripts.dataset_report",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     parser.add_argument(
         "filelists", metavar="FILELIST", type=Path, nargs="+", help="filelists with rows audio|text, all in one report"

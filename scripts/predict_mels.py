@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from common.arguments import HelpFormatter, positive
+from common.arguments import positive
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import restore_model
@@ -83,9 +83,7 @@ def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = Parser(
-        prog="python -m scripts.predict_mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
-    )
+    parser = Parser(prog="python -m scripts.predict_mels", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
     parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text")
     parser.add_argument("-o", "--output", type=Path, default=Path("output/predicted"), help="the new dataset's folder")

@@ -21,15 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from common.arguments import (
-    LineHelpFormatter,
-    copy_arguments,
-    positive,
-    sampling_rate,
-    seconds,
-    share_or_number,
-    words_of,
-)
+from common.arguments import copy_arguments, positive, sampling_rate, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance, has_lines, write_filelist
 from common.data.mels import mel_path_of, unusable_rows
@@ -126,8 +118,6 @@ def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     parser = Parser(
         prog="bash scripts/prepare_dataset.sh",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=LineHelpFormatter,
     )
     folder = "folder for copies (default: the project's folder)"
     parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from common.arguments import help_text
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
-from common.parser import Parser
+from common.parser import Parser, help_text, shown_flags
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 
@@ -113,7 +112,7 @@ def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
     if written := re.search(r"\s*\(default: ((?:[^()]|\([^()]*\))*)\)", text):
         default = written[1]
         text = text.replace(written[0], "")
-    names = ", ".join(f"`{name}`" for name in sorted(action.option_strings, key=len))
+    names = ", ".join(f"`{name}`" for name in sorted(shown_flags(action), key=len))
     value = values_of(action)
     return Flag((names or f"`{action.metavar or action.dest}`") + (f" {value}" if value else ""), default, text)
 
@@ -219,7 +218,7 @@ def purpose_of(script: Path) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     """Write the page, or compare it with the existing one."""
-    parser = Parser(prog="python -m scripts.write_cli_docs", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m scripts.write_cli_docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     args = parser.parse_args(argv)
     text = page()

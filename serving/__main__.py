@@ -9,7 +9,14 @@ if __name__ == "__main__":
     from common.start import before_imports
     from serving.logs import announce
 
-    require("bash scripts/serve.sh --install-only", "av", "fastapi", "prometheus_client", "uvicorn")
+    require(
+        "bash scripts/serve.sh --install-only",
+        "av",
+        "fastapi",
+        "prometheus_client",
+        "uvicorn",
+        help_from="serving.arguments",
+    )
     announce(sys.argv[1:])
     before_imports()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from common.arguments import HelpFormatter, environment_argv, given_options
+from common.arguments import environment_argv, given_options
 from common.inference.config import SynthesisConfig
 from common.options import add_fields, from_options
 from common.parser import Parser
@@ -32,7 +32,7 @@ ACCESS = ("api_key", *LISTS, "log_format", "log_texts")
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser of all flags."""
-    parser = Parser(prog="python -m serving", description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
+    parser = Parser(prog="python -m serving", description=__doc__)
     add_fields(parser.add_argument_group("address"), ServingConfig, *ADDRESS)
     voices = parser.add_argument_group("voices")
     add_fields(voices, ServingConfig, *VOICES)

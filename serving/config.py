@@ -136,8 +136,8 @@ class ServingConfig:
     )
     timeout: float = option(
         60.0,
-        "seconds from a request to its first audio, else 504, and without any progress afterwards, else the answer ends early; "
-        "a request that would wait for longer is answered with 503 at once",
+        "longest wait for a request's first audio, in seconds, before it is answered with 504, and for further audio, before the "
+        "answer ends; a request whose turn would come later is answered with 503 at once",
         check=ABOVE_ZERO,
     )
     max_characters: int = option(

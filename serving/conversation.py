@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from common import precision
-from common.arguments import HelpFormatter, given_options
+from common.arguments import given_options
 from common.audio.audio_processing import FORMATS, read_audio, save_audio
 from common.audio.silence import without_offset
 from common.errors import UsageError, exit_on_user_error
@@ -152,8 +152,6 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m serving.conversation",
         usage="%(prog)s QUESTION … -o FILE [flags]  (-h lists all flags)",
         description=__doc__,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     recordings = "recordings of questions, in order: wav, flac, ogg, mp3"

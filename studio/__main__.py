@@ -6,7 +6,7 @@ if __name__ == "__main__":
     from common.extras import require
     from common.start import before_imports
 
-    require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn")
+    require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn", help_from="studio.arguments")
     before_imports()
 
 import logging

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.arguments import HelpFormatter
 from common.errors import UsageError
 from common.options import add_fields, from_options, option
 from common.parser import Parser
@@ -44,16 +43,14 @@ class StudioConfig:
 
 def parse_args(argv: list[str]) -> StudioConfig:
     """Parse the command's flags."""
-    parser = Parser(prog="python -m studio", description=DESCRIPTION, allow_abbrev=False, formatter_class=HelpFormatter)
+    parser = Parser(prog="python -m studio", description=DESCRIPTION)
     add_fields(parser, StudioConfig)
     return from_options(StudioConfig, vars(parser.parse_args(argv)))
 
 
 def project_parser(module: str, description: str | None, name: str) -> Parser:
     """Return the parser of a command on a project, NAME; `name` is the help of that argument."""
-    parser = Parser(
-        prog=f"python -m {module}", description=description, allow_abbrev=False, formatter_class=HelpFormatter
-    )
+    parser = Parser(prog=f"python -m {module}", description=description)
     parser.add_argument("name", metavar="NAME", help=name)
     add_fields(parser, Project, "projects")
     return parser

@@ -47,7 +47,7 @@ class Tacotron2Config:
     postnet_n_convolutions: int = option(5, "number of convolution layers")
     decoder_no_early_stopping: bool = option(
         False,
-        "run inference to --max-decoder-steps and ignore the gate",
+        "go on to --max-decoder-steps in inference, whatever end of the speech the model predicts",
         action=argparse.BooleanOptionalAction,
     )
 

@@ -61,8 +61,8 @@ class Tacotron2DataConfig:
     )
     text_reading: str = option(
         TEXT_READINGS[0],
-        "how inference reads English; spoken: numbers, units, dates and the like in words before the cleaners; "
-        "as-published: the cleaners alone, as in training, and no markup, pauses or blocks",
+        "reading of English in inference; spoken: numbers, units and dates become words, and markup and pauses work; "
+        "as-published: only the text cleaners, as in training",
         choices=TEXT_READINGS,
     )
     symbols: Sequence[str] | None = option(

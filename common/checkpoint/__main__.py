@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.arguments import HelpFormatter
 from common.checkpoint.files import DESCRIBED, SAFETENSORS, join_first, load_checkpoint, plain, save_copy
 from common.checkpoint.weights import WRAPPERS
 from common.errors import DataError, UsageError, exit_on_user_error, printable, shorten
@@ -323,11 +322,11 @@ def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = Parser(prog="python -m common.checkpoint", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m common.checkpoint", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, does: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=does, description=does, allow_abbrev=False, formatter_class=HelpFormatter)
+        return commands.add_parser(name, help=does, description=does)
 
     kinds = f"checkpoint, .pt or {SAFETENSORS}"
     look = command("inspect", "describe checkpoints; fails if weights are NaN or infinite")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.arguments import HelpFormatter, add_audio_arguments, positive
+from common.arguments import add_audio_arguments, positive
 from common.audio.audio_processing import count_samples, load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
@@ -325,9 +325,7 @@ def check_distinct(pairs: Sequence[tuple[Path, Path]]) -> None:
 
 def parse_args(argv: list[str] | None = None) -> MelOptions:
     """Parse the command's flags."""
-    parser = Parser(
-        prog="python -m common.data.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
-    )
+    parser = Parser(prog="python -m common.data.mels", description=__doc__)
     add_fields(parser, MelOptions)
     add_audio_arguments(parser)
     return from_options(MelOptions, vars(parser.parse_args(argv)))

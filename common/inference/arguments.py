@@ -26,8 +26,8 @@ class SpeakingOptions:
 
     voice: Path | None = option(
         None,
-        "voice folder with FLAG.safetensors for each model, as `python -m studio.train` writes it; checkpoints given by flag "
-        "replace those in the folder",
+        "folder of a voice, as `python -m studio.train` writes it, with tacotron2.safetensors and the like; checkpoints "
+        "given by flag replace those in it",
         metavar="DIR",
     )
     cpu: bool = option(False, "run on the CPU even if there is a GPU")

@@ -53,8 +53,8 @@ class SynthesisConfig:
     plain: bool = option(False, arguments.PLAIN_HELP)
     longest_piece: int = option(
         150,
-        "longest phrase, in characters as read, that is spoken in one piece; longer ones are split at sentence ends, else at "
-        "; : or dashes, else at commas; 0: never split a paragraph",
+        "split phrases of more than N characters (numbers count as words), at ends of sentences where possible, then at "
+        "; : or dashes, then at commas (0: never)",
         check=NOT_NEGATIVE,
     )
     # at each call; None: one from PyTorch's generator at each call

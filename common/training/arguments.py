@@ -6,14 +6,7 @@ import argparse
 from dataclasses import fields, replace
 from typing import Any
 
-from common.arguments import (
-    HelpFormatter,
-    actions_of,
-    add_audio_arguments,
-    add_retired_arguments,
-    config_file_argv,
-    given_options,
-)
+from common.arguments import actions_of, add_audio_arguments, add_retired_arguments, config_file_argv, given_options
 from common.errors import UsageError
 from common.options import add_fields, from_options, problems_of
 from common.parser import Parser
@@ -100,7 +93,7 @@ def parse_training_arguments(
     argv: list[str], registry: dict[str, ModelSpec], description: str
 ) -> tuple[TrainOptions, ModelSpec]:
     """Parse train.py's command line. -m is read first, since the other flags and their defaults depend on the model."""
-    first = Parser(prog="train.py", description=description, allow_abbrev=False, add_help=False)
+    first = Parser(prog="train.py", description=description, add_help=False)
     first.add_argument("-m", "--model-name", choices=list(registry), help="model to train; with -h, its flags")
     name = first.parse_known_args(argv)[0].model_name
     if name is None:
@@ -112,8 +105,6 @@ def parse_training_arguments(
         prog="train.py",
         usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # a list of all flags would hide the message
         description=description,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
         parents=[first],
     )
     add_training_arguments(parser, spec.training)
@@ -138,7 +129,6 @@ def _help_without_model(first: Parser, registry: dict[str, ModelSpec]) -> None:
         usage="%(prog)s -m MODEL [flags]",
         description=first.description,
         epilog=f"train.py -m MODEL -h adds the flags of a model: {', '.join(registry)}.",
-        formatter_class=HelpFormatter,
         parents=[first],
     )
     _add_groups(parser, dict.fromkeys(BY_MODEL))

@@ -83,7 +83,8 @@ class OptimizationConfig:
     anneal_steps: list[int] = option([], "epochs at which the rate falls", nargs="*", metavar="EPOCH")
     anneal_factor: float = option(
         0.1,
-        "factor of each fall: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
+        "factor on the learning rate at each of --anneal-steps; as published, 0.3 gives 1, 0.3, 0.1, 0.03 … of the rate "
+        "(default: 0.3 with --amp, else 0.1)",
         check=Check(lambda factor: 0 < factor <= 1, "a factor in (0, 1]"),
     )
     warmup_steps: int = option(0, "steps over which the learning rate ramps up", metavar="N", check=NOT_NEGATIVE)

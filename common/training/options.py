@@ -107,8 +107,8 @@ class EvaluationConfig:
     )
     best_slack: float | None = option(
         None,
-        "with a --best-by other than loss: ignore checkpoints whose validation loss exceeds the lowest by more; the first ones "
-        "after a warm start read well but still have the old voice",
+        "with --best-by wer, mos or another measure: only checkpoints whose validation loss is at most LOSS above the lowest one "
+        "count (after a warm start, the first ones have good measures, but still the old voice)",
         metavar="LOSS",
         check=NOT_NEGATIVE,
     )

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.arguments import LineHelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
+from common.arguments import given_options, positive, sampling_rate, seconds, share_or_number
 from common.audio.audio_processing import NORMALIZATIONS
 from common.audio.stft import AudioConfig
 from common.errors import UsageError
@@ -130,9 +130,7 @@ class PrepareOptions:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m studio.prepare", description=DESCRIPTION, formatter_class=LineHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(prog="python -m studio.prepare", description=DESCRIPTION)
     parser.add_argument(
         "folder", metavar="FOLDER", type=Path, nargs="?", help="folder of recordings; searched recursively"
     )

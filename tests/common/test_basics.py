@@ -14,6 +14,7 @@ from common import progress
 from common.extras import require
 from common.fast import FastWay, Request, accelerate, shallow_copy
 from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
+from common.parser import Parser
 from common.tables import markdown_table, text_table
 from tests.recipe import ROOT
 
@@ -193,3 +194,41 @@ def test_the_first_row_of_the_phase_that_applies_is_taken() -> None:
 )  # fmt: skip
 def test_numbers_in_words(words: str, expected: str) -> None:
     assert words == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--lenght"], "unrecognized arguments: --lenght; did you mean --length?"),
+        (["--len=3"], "unrecognized arguments: --len=3; did you mean --length?"),
+        (["go", "--speeed"], "unrecognized arguments: --speeed; did you mean --speed?"),
+        (["--zzz"], "unrecognized arguments: --zzz\n"),
+        (["--secre"], "unrecognized arguments: --secre\n"),
+    ],
+)
+def test_an_unknown_flag_suggests_the_one_that_was_meant(capsys, words: list[str], hint: str) -> None:
+    parser = Parser()
+    parser.add_argument("--length")
+    parser.add_argument("--secret", help=argparse.SUPPRESS)
+    parser.add_subparsers().add_parser("go").add_argument("--speed")
+    with pytest.raises(SystemExit):
+        parser.parse_args(words)
+    assert hint in capsys.readouterr().err
+
+
+def test_help_fills_paragraphs_and_keeps_commands(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "62")
+    prose = "A first sentence of a paragraph.\nAnd its second, which is as long.\n"
+    parser = Parser(description=f"{prose}\npython -m a  # this\npython -m b\n\n    and this\n")
+    parser.add_argument("--no-end", action=argparse.BooleanOptionalAction, help="no end")
+    shown = parser.format_help()
+    paragraph = "A first sentence of a paragraph. And its second, which is as\nlong.\n"
+    assert f"{paragraph}\npython -m a  # this\npython -m b\n\n    and this\n" in shown
+    assert "  --no-end    no end\n" in shown and parser.parse_args(["--no-no-end"]).no_end is False
+
+
+def test_help_needs_no_extras(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["studio", "--help"])
+    with pytest.raises(SystemExit) as leaving:
+        require("bash install.sh", "no_such_package", help_from="studio.arguments")
+    assert leaving.value.code == 0 and "usage: python -m studio " in capsys.readouterr().out

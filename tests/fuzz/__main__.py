@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from common.arguments import HelpFormatter
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.parser import Parser
 from tests.fuzz.targets import LONGEST, SECONDS, TARGETS, check
@@ -65,7 +64,7 @@ def fuzz(target: str, seconds: int, output: Path) -> Outcome:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
-    parser = Parser(prog="python -m tests.fuzz", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
+    parser = Parser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=TARGETS, help="the reader")
     parser.add_argument("--minutes", type=float, default=10.0, help="length of the run, if nothing is found")
     parser.add_argument("--input", type=Path, nargs="+", default=[], help="run these inputs alone")
