@@ -55,9 +55,9 @@ def test_short_work_leaves_no_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_missing_packages_are_named_and_others_are_not(capsys: pytest.CaptureFixture[str]) -> None:
-    require("bash install.sh", "torch", "numpy")
+    require("bash install.sh", "torch", "numpy", help_from="serving.arguments")
     with pytest.raises(SystemExit) as stop:
-        require("bash install.sh", "torch", "no_such_package", "nor_this")
+        require("bash install.sh", "torch", "no_such_package", "nor_this", help_from="serving.arguments")
     assert stop.value.code == 1
     assert capsys.readouterr().err == (
         "error: not installed: no_such_package, nor_this; `bash install.sh` installs what this command needs\n"
