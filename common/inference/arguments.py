@@ -26,7 +26,7 @@ class SpeakingOptions:
 
     voice: Path | None = option(
         None,
-        "folder of a voice, as `python -m studio.train` writes it, with tacotron2.safetensors and the like; checkpoints "
+        "folder of a voice, as `python -m studio.train` writes it, with the weights of each model; checkpoints "
         "given by flag replace those in it",
         metavar="DIR",
     )
