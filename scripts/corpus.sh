@@ -5,6 +5,7 @@
 # output/teacher. Safe to run again: nothing is installed twice. Then: python -m corpus.make, python -m voice.make_corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/environment.sh
 bash scripts/evaluation.sh
 stamp=.venv/installed-corpus-$(cksum <requirements/corpus.txt | cut -d ' ' -f 1)
 if [ ! -e "$stamp" ]; then
