@@ -59,7 +59,8 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **{"formatter_class": HelpFormatter, "allow_abbrev": False} | settings)
+        ours: dict[str, Any] = {"formatter_class": HelpFormatter, "allow_abbrev": False}
+        super().__init__(*args, **ours | settings)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, with the flags that were probably meant, and exit with code 2."""

@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--phrases-dir", type=Path, default=ROOT / "phrases", help="folder of clock.txt")
     parser.add_argument("--speaker", default=SPEAKER, help="speaker of the teacher")
     args = parser.parse_args()
-    make(*(path.resolve() for path in (args.output_dir, args.filelists_dir, args.phrases_dir)), args.speaker)
+    make(args.output_dir.resolve(), args.filelists_dir.resolve(), args.phrases_dir.resolve(), args.speaker)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ may be anything. A file is judged by what is read from it: only resuming needs t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -127,7 +127,7 @@ def is_totals(value: Any) -> bool:
 
 def is_best(value: Any) -> bool:
     """True for the record of the best validation: loss, epoch, validations since then, measure, its own and the lowest loss."""
-    tests = dict.fromkeys(("loss", "tie", "lowest_loss"), is_number)
+    tests: dict[str, Callable[[Any], bool]] = dict.fromkeys(("loss", "tie", "lowest_loss"), is_number)
     tests |= {"epoch": is_epoch, "since": is_count, "by": TEXT.holds}
     return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
 

@@ -72,7 +72,8 @@ class Loader(DataLoader):
                 started = tuple(process for process in multiprocessing.active_children() if process not in others)
                 self.workers = started or self.workers
                 # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
-                batches._try_get_data = partial(self._receive, type(batches)._try_get_data, batches)
+                wait: Any = batches
+                wait._try_get_data = partial(self._receive, type(wait)._try_get_data, batches)
                 atexit.unregister(_end_workers)
                 # The newest function runs first, before those that would wait for workers.
                 atexit.register(_end_workers)

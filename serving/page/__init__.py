@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.config import FASTEST, SLOWEST, ServingConfig
@@ -25,7 +27,11 @@ def add_page(app: FastAPI, config: ServingConfig) -> None:
         for field, value in settings_of(config).items() if not name else ():
             text = text.replace(f"{{{{{field}}}}}", html.escape(str(value)))
         answer = Response(text, media_type=kind, headers=HEADERS)
-        app.add_route(f"/{name}", lambda request, answer=answer: answer)
+        app.add_route(f"/{name}", partial(_send, answer))
+
+
+def _send(answer: Response, request: Request) -> Response:
+    return answer
 
 
 def settings_of(config: ServingConfig) -> dict[str, object]:

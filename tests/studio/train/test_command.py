@@ -351,4 +351,4 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
     assert {values.get("amp", False) for values in options} == {precision.has_fast_half(torch.device("cpu"))}
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model
     argv = train_argv("Tacotron2", read_plan(project.plan), project)
-    assert "5 clips x 1 processes" in run("train.py", *argv, "--dry-run").out
+    assert "5 clips x 1 process " in run("train.py", *argv, "--dry-run").out
