@@ -99,7 +99,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
         print(
             f"{name}: nothing to train, {counted(settings.epochs, 'epoch')} done; {how_to_go_on(project)}", flush=True
         )
-        progress.finish(name, current, f"all {counted(settings.epochs, 'epoch')}")
+        progress.finish(name, current, all_epochs(settings))
         return True
     left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
     ending = RunEnding.BUDGET
@@ -146,6 +146,11 @@ def place_of(folder: Path, name: str) -> RunPlace:
     return RunPlace(epochs, checkpoint["best"]["since"])
 
 
+def all_epochs(settings: ModelPlan) -> str:
+    """Name the epochs of a plan, all of which are done."""
+    return "its one epoch" if settings.epochs == 1 else f"all {settings.epochs} epochs"
+
+
 def how_to_go_on(project: Project) -> str:
     """Say how to train on after the end of a plan."""
     again = project.command("studio.plan", "--minutes", "M")
@@ -177,7 +182,7 @@ def step_time(folder: Path) -> float:
 def reason_of(ending: RunEnding, settings: ModelPlan, place: RunPlace) -> str:
     """Say why a training ended."""
     if place.epochs >= settings.epochs:
-        return f"all {counted(settings.epochs, 'epoch')}"
+        return all_epochs(settings)
     if settings.hours is None or (ending is RunEnding.FINISHED and place.waited >= settings.patience):
         return f"no gain in {settings.patience} reports"
     return f"its time limit of {duration(HOUR * settings.hours)}"

@@ -116,7 +116,7 @@ def correct_a_transcript(page, project: Project) -> None:
     web.wait(lambda: web.value_of(page, "edits") == f"not saved yet: 1 clip, {rows[1].clip}")
     choose_use(page, "yes")
     web.click(page, "save")
-    web.wait(lambda: re.match(r"saved: \d clips", web.value_of(page, "edits")))
+    web.wait(lambda: re.match(r"saved: \d clips?", web.value_of(page, "edits")))
     assert {row.clip: row.text for row in read_rows(project)}[rows[1].clip] == "A corrected transcript."
     lists = [*read_filelist(project.training_list), *read_filelist(project.validation_list)]
     assert {"A corrected transcript.", rows[0].text} <= {row.text for row in lists}

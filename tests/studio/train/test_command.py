@@ -209,9 +209,9 @@ def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(tmp_path: Pat
         assert load_checkpoint(last)["epoch"] == epochs - 1
         return capsys.readouterr().out
 
-    for epochs in (1, 2):
+    for epochs, named in ((1, "its one epoch"), (2, "all 2 epochs")):
         out = train_to(epochs, hours=0.5)
-        assert f"WaveGlow: trains to epoch {epochs}" in out and f"WaveGlow: trained (all {epochs} epochs); " in out
+        assert f"WaveGlow: trains to epoch {epochs}" in out and f"WaveGlow: trained ({named}); " in out
         progress_of(project).spend("WaveGlow", 1800.0)  # all of it
     state = progress_of(project).of("WaveGlow")
     assert state.seconds == 3602 and state.spent == 1801
