@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 SEEING = ["--epochs-per-validation", "1"]
-TIMES = re.compile("wait|_time$|_per_sec$|items/sec$")
+TIMES = re.compile("wait|_time$|^time_left$|_per_sec$|items/sec$")
 
 
 @pytest.fixture
