@@ -150,7 +150,7 @@ def test_a_dry_run_prints_the_plan_and_writes_no_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     parameters = sum(v.numel() for v in load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"].values())
     assert f"WaveGlow: {parameters:,} parameters" in out
-    assert "a step: 2 clips x 1 processes x 1 batches = 2 clips" in out
+    assert "a step: 2 clips x 1 process x 1 batch = 2 clips" in out
     assert "an epoch: 2 steps; 7 epochs: 14 steps" in out
     assert "mels (2, 10, 17), audio (2, 4096)" in out
     (sizes,) = re.findall(r"weights (\d+\.\d+) MB, gradients (\d+\.\d+) MB, Adam's averages (\d+\.\d+) MB", out)
