@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from tqdm import tqdm
-
 Item = TypeVar("Item")
 INTERVAL = 2.0  # seconds between two lines
 MINUTE, HOUR = 60, 3600  # seconds
@@ -17,6 +15,8 @@ MINUTE, HOUR = 60, 3600  # seconds
 def show_progress(items: Iterable[Item], total: int, title: str, unit: str) -> Iterator[Item]:
     """Yield `items`, and write their count to stderr: "cutting: 3 of 12 recordings"."""
     if sys.stderr.isatty():
+        from tqdm import tqdm  # here: scripts/prepare_dataset.py counts with Python alone
+
         yield from tqdm(items, total=total, desc=title, unit=unit)
         return
     last = time.monotonic()

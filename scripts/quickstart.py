@@ -117,13 +117,13 @@ def main() -> None:
     plan = make_plan(args.waveglow, bool(importlib.util.find_spec("pyworld")))
     say("3. mels of the included corpus, a talking clock (corpus/README.md)")
     prepare_mels(plan)
-    for part in plan.trainings:
-        say(f"4. {part.name}: {part.share * minutes:.1f} minutes of training")
+    for number, part in enumerate(plan.trainings, 4):
+        say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training")
         train(plan, part, part.share * minutes)
-    say(f"5. five times of day that appear in no training clip ({PHRASES})")
+    say(f"{number + 1}. five times of day that appear in no training clip ({PHRASES})")
     for name in plan.vocoders:
         speak(plan, name)
-    say(f"6. how much is understood of the held-out clips ({HELD_OUT})")
+    say(f"{number + 2}. how much is understood of the held-out clips ({HELD_OUT})")
     understood = compare(plan) if measures else None
     print(conclusion(plan, understood, minutes))
 

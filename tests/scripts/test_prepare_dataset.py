@@ -78,7 +78,7 @@ def server(archive: bytes) -> Iterator[Server]:
 def project(tmp_path: Path) -> Path:
     """Copy the parts of the project that the script needs, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
-    modules = ("__init__", "data/__init__", "data/filelist", "errors", "files", "parser", "start", "system")
+    modules = ("__init__", "data/__init__", "data/filelist", "errors", "files", "parser", "progress", "start", "system")
     names = [
         *(f"common/{name}.py" for name in modules),
         *(f"scripts/prepare_dataset.{ending}" for ending in ("sh", "py")),

@@ -88,10 +88,10 @@ def test_flags_reach_the_settings(monkeypatch) -> None:
     monkeypatch.setenv("TTS_CORS_ORIGIN", "c, d,")
     monkeypatch.setenv("TTS_GRACE", "4")
     monkeypatch.setenv("TTS_PORT", "tcp://10.0.0.1:80")  # Kubernetes's, for a service named tts
-    words = "--fp16 --int8 --plain --no-page --log-texts --cors-origin a --cors-origin b --seed 4 --chat-timeout 3"
+    words = "--fp16 --int8 --plain --no-page --log-texts --cors-origin a --cors-origin b --seed 4 --root-path /tts"
     config = parse_args(words.split())
     assert config.fp16 and config.int8 and config.plain and config.log_texts and not config.page
-    assert (config.cors_origin, config.seed, config.conversation.chat_timeout) == (("a", "b"), 4, 3.0)
+    assert (config.cors_origin, config.seed, config.root_path) == (("a", "b"), 4, "/tts")
     assert config.api_key == "of the environment" and parse_args(["--api-key", " k "]).api_key == "k"
     assert (config.grace, config.port) == (4.0, 8000)
     assert parse_args([]).cors_origin == ("c", "d")
