@@ -353,6 +353,16 @@ def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_during_the_imports_is_one_line() -> None:
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # even if a shell's & has disabled it for the tests
+    try:
+        ctrl_c_is_one_line()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def ctrl_c_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", f"{START}signal.raise_signal(2)"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "stopped\n")
     later = f"{START}after_imports()\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: print('caught')"
