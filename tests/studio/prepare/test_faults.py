@@ -145,7 +145,7 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
 
     ours = [write(f"ours{n}", n, 22050, 60) for n in range(1, 11)]
     ours_too = [write(f"noisy{n}", n, 22050, 5) for n in range(21, 24)]
-    others = [write(f"others{n}", n, 15000, 5) for n in range(21, 24)]
+    others = [write(f"others{n}", n, 30000, 5) for n in range(21, 24)]
     clear, noisy = Sound(60, 11000), Sound(5, 11000)
     embeddings = np.array([describe_voice(sound.path) for sound in (*ours, *ours_too)])
     assert find_voices(embeddings).others == [10, 11, 12]
