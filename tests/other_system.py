@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from multiprocessing import resource_tracker
+from multiprocessing import popen_fork, resource_tracker
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +32,7 @@ def take_away(name: str) -> None:
     import psutil  # noqa: F401
     import soundfile  # noqa: F401
     import torch._dynamo
+    import torch.distributed.run
     import torch.profiler
     import torch.utils.data
     import torch.utils.tensorboard  # noqa: F401
@@ -46,6 +47,7 @@ def take_away(name: str) -> None:
         for each in names.split():
             if hasattr(owner, each):
                 delattr(owner, each)
+    popen_fork.Popen.kill = popen_fork.Popen.terminate = end_process  # type: ignore[method-assign]
     sys.modules["msvcrt"] = make_msvcrt()
     os.symlink = refuse
     for each in ("replace", "rename", "unlink", "remove"):
@@ -53,6 +55,11 @@ def take_away(name: str) -> None:
     os.open, os.kill = without_folders(os.open), without_zero(os.kill)
     ctypes.CDLL = OnlyNamed  # type: ignore[misc]
     vars(shutil)["_use_fd_functions"] = False  # decided at its import
+
+
+def end_process(process: popen_fork.Popen) -> None:
+    """End a process as Windows does: at once, whatever it handles or ignores."""
+    process._send_signal(9)  # type: ignore[attr-defined]
 
 
 def make_msvcrt() -> ModuleType:

@@ -69,9 +69,7 @@ def test_locks_exclude_each_other(tmp_path: Path) -> None:
     with path.open("wb") as ours, path.open("wb") as theirs:  # closing it has released the lock
         lock_file(theirs.fileno(), wait=False)
         lock_for_process(ours.fileno())
-        code = (
-            "import sys; from common.system import lock_for_process; lock_for_process(open(sys.argv[1], 'wb').fileno())"
-        )
+        code = "import sys; from common.system import lock_for_process; f = open(sys.argv[1], 'wb'); lock_for_process(f.fileno())"
         other = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True)
         assert "BlockingIOError" in other.stderr
     descriptor = os.open(path, os.O_RDWR)

@@ -12,7 +12,8 @@ from common.reading.tables import GREEK, readings
 
 # Between dollars a formula has a sign of its own or is one letter; prices have none: from $5 to $10.
 _FORMULA = re.compile(
-    r"\$\$(?P<display>[^$]{1,1000})\$\$|\\\[(?P<block>.{1,1000}?)\\\]|\\\((?P<inline>.{1,1000}?)\\\)"
+    r"\$\$(?P<display>[^$]{1,1000})\$\$"
+    r"|\\\[(?P<block>(?:[^\\]|\\(?![][])){1,1000})\\\]|\\\((?P<inline>(?:[^\\]|\\(?![()])){1,1000})\\\)"  # none in another
     r"|(?<![\w\\$])\$(?=\S)(?P<dollars>[^$\n]{1,500})(?<=\S)\$(?![\w$])",
     re.DOTALL,
 )
