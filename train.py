@@ -29,7 +29,7 @@ from common.errors import DataError, exit_on_user_error
 from common.progress import counted, duration
 from common.run import distributed
 from common.run.distributed import Dist
-from common.run.interrupt import SaveTimer, StopRequest, TimeLimit
+from common.run.interrupt import SaveTimer, StopRequest
 from common.run.memory import explain_out_of_memory
 from common.run.nvlog import Log, NullLog, NvLog
 from common.run.run_folder import occupy, prepare_log, refuse_checkpoints
@@ -40,7 +40,6 @@ from common.training.fine_tuning import warm_start
 from common.training.loop import (
     Ending,
     RunTotals,
-    any_process,
     is_stop_requested,
     log_epoch,
     train_epoch,
@@ -212,16 +211,15 @@ def describe(state: TrainState, loaders: Loaders, start_note: str) -> list[str]:
 def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> bool:
     """Train from the state's epoch to --epochs. Returns False if a signal ended the run early, after a save."""
     options, dist, progress = state.setup.options, state.setup.dist, state.progress
-    epochs = options.run.epochs
-    if progress.epoch >= epochs:
-        log.say(f"nothing left to train: epochs done: {progress.epoch}; raise --epochs, now {epochs}, to go on")
+    plan, every = progress.plan, options.run.epochs_per_validation
+    epochs = start_plan(state, log)
     if progress.totals.iterations == 0 and not may_continue(state, log):
         return True
     show = dist.is_main and not options.scale.shard  # a sharded model cannot run on rank 0 alone
     stft, checkup = TacotronSTFT.from_config(options.audio) if show else None, checkup_of(state)
-    totals, limit = RunTotals(), TimeLimit(options.run.max_minutes or math.inf)
+    totals = RunTotals()
     timer = SaveTimer(options.checkpoints.checkpoint_every_minutes or math.inf)
-    for epoch in range(progress.epoch, epochs):
+    for epoch in epochs:
         progress.epoch = epoch
         while (ending := train_epoch(state, loaders.training, log, stop, timer)) is not Ending.EPOCH:
             raise_fault(state, log, epoch_complete=False)
@@ -229,45 +227,61 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
             timer.restart()
             if ending is Ending.STOP:
                 return False
-        end_epoch(state, totals, limit, log)
-        last, stopping = is_last(state, limit, log), is_stop_requested(stop, dist)
-        if last or epoch % options.run.epochs_per_validation == 0:
+        last, stopping = end_epoch(state, totals, log), is_stop_requested(stop, dist)
+        if last or epoch % plan.interval(every) == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
             raise_fault(state, log, epoch_complete=True)
             measures = {"loss": check_loss(state, totals.validation["val_loss"], last, log)}
-            if checkup and checkup.due(epoch, last):
+            if checkup and checkup.due(epoch // plan.interval(every) * every, last):
                 measures = checkup(state, log) | measures
             last = not update_best_checkpoint(state, measures, log) or last
         progress.totals, saved = EpochTotals(), ""
-        if last or stopping or (epoch % options.checkpoints.epochs_per_checkpoint == 0 and not state.bad_validations):
+        if last or stopping or (is_due(state) and not state.bad_validations):
             saved = save(state, final=last)
             timer.restart()
         if stopping and not last:
             log.say(f"stopped: {saved}")
             return False
+        plan.end_epoch()
         if last:
             break
     totals.log(log, state.rates)
     return True
 
 
-def end_epoch(state: TrainState, totals: RunTotals, limit: TimeLimit, log: Log) -> None:
-    """Log an epoch, with the time left; after the first one of a run, in words, too."""
-    left = totals.time_left(state.setup.options.run.epochs - 1 - state.progress.epoch, limit.minutes)
+def start_plan(state: TrainState, log: Log) -> range:
+    """Start the clock of --max-minutes. Returns the epochs to train at most; none, said to the user, after the end of the plan."""
+    config, done, plan = state.setup.options.run, state.progress.epoch, state.progress.plan
+    plan.start(config.max_minutes, config.epochs, config.epochs_per_validation, done)
+    if done < plan.last:
+        return range(done, config.epochs)
+    raised = f"--max-minutes, now {plan.minutes:g}" if plan.last < config.epochs else f"--epochs, now {config.epochs}"
+    log.say(f"nothing left to train: epochs done: {done}; raise {raised}, to go on")
+    return range(0)
+
+
+def end_epoch(state: TrainState, totals: RunTotals, log: Log) -> bool:
+    """Log an epoch, with the time left, and fit the others to --max-minutes. Returns True after the last; all processes call it."""
+    progress, plan = state.progress, state.progress.plan
+    done = progress.epoch + 1
+    plan.end_steps(done, progress.totals.seconds)
+    plan.epochs = distributed.broadcast(plan.epochs, state.setup.dist)
+    left = plan.time_left(done)
     if left and not totals.rates:
         log.say(f"about {duration(left)} left; each epoch logs the seconds as time_left")
     totals.add(log_epoch(state, log, left))
+    if plan.minutes and 10 * done // plan.last > 10 * progress.epoch // plan.last:
+        loss = totals.last_epoch["train_loss"]
+        log.say(f"epoch {done} of {plan.last}, loss {loss:.3f}, about {duration(left)} left")
+    if done == plan.last < state.setup.options.run.epochs:
+        log.say(f"--max-minutes {plan.minutes:g}: epoch {progress.epoch} is the last, as another might not fit")
+    return done >= plan.last
 
 
-def is_last(state: TrainState, limit: TimeLimit, log: Log) -> bool:
-    """Return True after the last of --epochs, or if --max-minutes may not suffice for another one; all processes call it."""
-    epoch, config = state.progress.epoch, state.setup.options.run
-    if epoch + 1 == config.epochs:
-        return True
-    near = config.max_minutes is not None and any_process(limit.is_near(), state.setup.dist)
-    if near:
-        log.say(f"--max-minutes {limit.minutes:g}: epoch {epoch} is the last, as another might not fit")
-    return near
+def is_due(state: TrainState) -> bool:
+    """Return True if --epochs-per-checkpoint asks for one after this epoch."""
+    every = state.progress.plan.interval(state.setup.options.checkpoints.epochs_per_checkpoint)
+    return state.progress.epoch % every == 0
 
 
 def raise_fault(state: TrainState, log: Log, *, epoch_complete: bool) -> None:

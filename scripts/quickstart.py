@@ -11,20 +11,17 @@ import json
 import math
 import os
 import shlex
-import statistics
 import subprocess
 import sys
-import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tqdm import tqdm
-
+from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
 from common.files import read_lines
 from common.parser import Parser
-from common.run.nvlog import read_log
+from common.run.nvlog import RECORD
 from models import REGISTRY
 
 VOICE = Path("voice/tacotron2.safetensors")
@@ -34,8 +31,10 @@ PHRASES = Path("phrases/clock.txt")
 LISTS = {split: Path(f"filelists/clock_audio_text_{split}_filelist.txt") for split in ("train", "val")}
 HELD_OUT = LISTS["val"]
 OUTPUT = Path("output/quickstart")
-MORE_TRAINING = ""  # what it brought
-PROGRESS_EVERY = 20.0  # seconds between progress lines without a terminal
+MOST_EPOCHS, ROUNDS = (
+    12_000,
+    6,
+)  # train.py fits the epochs to the time; in all of them, about six validations and checkpoints
 MOST_THREADS = 4
 # Small models do small operations: many threads would wait for each other, and fresh memory would cost page faults each time.
 ENVIRONMENT = {
@@ -168,52 +167,33 @@ def prepare_mels(plan: Plan) -> None:
 
 
 def train(plan: Plan, part: Training, minutes: float) -> None:
-    """Train for about this many minutes; a pilot of one epoch tells how many epochs that is on this machine."""
+    """Train for this many minutes, those of earlier runs included, and print what train.py says."""
     output = plan.output / part.name
-    measured = output / "plan.json"
-    seconds = json.loads(measured.read_text())["epoch_seconds"] if measured.exists() else pilot(plan, part)
-    epochs = max(2, round(minutes * 60 / seconds))
-    measured.write_text(json.dumps({"epoch_seconds": seconds}))
-    rounds = max(1, round(epochs / 6))  # validations and checkpoints: about six
-    milestones = [str(round(share * epochs)) for share in part.milestones]
+    milestones = [str(round(share * MOST_EPOCHS)) for share in part.milestones]
     schedule = ["--anneal-steps", *milestones] if milestones else ["--lr-schedule", "cosine"]
-    command = [*train_command(plan, part, output), "--epochs", str(epochs), *schedule]
-    command += ["--epochs-per-validation", str(rounds), "--epochs-per-checkpoint", str(rounds), "--resume-from-last"]
-    print(f"{seconds:.2f} s per epoch: {epochs} epochs", flush=True)
-    print(advice(plan, part, epochs * len(step_times(pilot_log(plan, part))), minutes), end="", flush=True)
-    watch(command, output / "stdout.log", output / "nvlog.json", epochs)
-
-
-def pilot(plan: Plan, part: Training) -> float:
-    """Seconds per epoch on this machine."""
-    log = pilot_log(plan, part)
-    log.unlink(missing_ok=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    command = [*train_command(plan, part, log.parent), "--epochs", "1", "--bench-class", "perf-train"]
-    run(command, log.with_name("stdout.log"))
-    times = step_times(log)
-    return statistics.median(times) * len(times)  # not the mean: the first steps and hiccups take longer
-
-
-def pilot_log(plan: Plan, part: Training) -> Path:
-    """The path of a pilot's log."""
-    return plan.output / part.name / "pilot" / "nvlog.json"
-
-
-def step_times(log: Path) -> list[float]:
-    """Seconds of each training step of a log."""
-    return [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
+    command = [
+        *train_command(plan, part, output),
+        "--epochs",
+        str(MOST_EPOCHS),
+        "--max-minutes",
+        f"{minutes:g}",
+        *schedule,
+    ]
+    for interval in ("validation", "checkpoint"):
+        command += [f"--epochs-per-{interval}", str(MOST_EPOCHS // ROUNDS)]
+    follow([*command, "--resume-from-last"])
+    steps = load_checkpoint(last_checkpoint(plan, part))["iteration"]
+    print(advice(plan, part, steps, minutes), end="", flush=True)
 
 
 def advice(plan: Plan, part: Training, steps: int, minutes: float) -> str:
     """Advice for machines too slow to learn clear speech in these minutes of the training; empty otherwise."""
-    if steps >= part.enough or not steps:
+    if steps >= part.enough:
         return ""
-    whole = minutes / part.share
-    needed = math.ceil(whole * part.enough / steps)
+    needed = math.ceil(minutes / part.share * part.enough / steps)
     return (
-        f"   about {steps} steps; with fewer than {part.enough:,}, more than a third of the words are wrong\n"
-        f"   QUICKSTART_MINUTES={needed} {plan.command} trains long enough; you can also run it later\n"
+        f"   {steps} steps; with fewer than {part.enough:,}, more than a third of the words are wrong\n"
+        f"   QUICKSTART_MINUTES={needed} {plan.command} goes on for long enough\n"
     )
 
 
@@ -225,44 +205,21 @@ def train_command(plan: Plan, part: Training, output: Path) -> list[str]:
     return [*command, *(["--load-mel-from-disk"] if part.stored_mels else []), *part.flags.split()]
 
 
-def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
-    """Run a training with its stdout in a file and show its progress: a bar on a terminal, otherwise a line now and then."""
-    print(f"$ {shlex.join(['python', *command[1:]])} > {stdout}", flush=True)
-    with stdout.open("w") as file, tqdm(total=epochs, unit="epoch", disable=not sys.stderr.isatty()) as bar:
-        process = subprocess.Popen(command, stdout=file)
+def follow(command: list[str]) -> None:
+    """Run a training and print its sentences; the record of each step is in its log."""
+    print(f"$ {shlex.join(['python', *command[1:]])}", flush=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        assert process.stdout is not None
         try:
-            show(process, log, bar)
+            for line in process.stdout:
+                if not line.startswith(RECORD):
+                    print(f"   {line}", end="", flush=True)
         except BaseException:  # such as Ctrl-C, which the child receives as well
             process.terminate()  # it saves first
             process.wait()
             raise
     if process.returncode:
-        raise SystemExit(f"error: training failed with exit code {process.returncode}; its output is in {stdout}")
-
-
-def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
-    """Show a training's progress from its log until it ends."""
-    printed, reported = time.monotonic(), 0
-    while process.poll() is None:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
-        done, loss = progress_of(log)
-        bar.update(done - bar.n)
-        bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
-        if bar.disable and done > reported and time.monotonic() - printed > PROGRESS_EVERY:
-            printed, reported = time.monotonic(), done
-            print(f"   epoch {done} of {bar.total}, loss {loss:.3f}", flush=True)
-
-
-def progress_of(log: Path) -> tuple[int, float]:
-    """The number of finished epochs and the last one's loss."""
-    epochs = [data["train_loss"] for data in records(log) if "train_epoch_time" in data]
-    return len(epochs), epochs[-1] if epochs else float("nan")
-
-
-def records(log: Path) -> list[dict[str, Any]]:
-    """The data of every record of a log, which need not exist yet."""
-    return [record["data"] for record in read_log(log) if "data" in record] if log.exists() else []
+        raise SystemExit(f"error: training failed with exit code {process.returncode}, for the reason above")
 
 
 def speak(plan: Plan, vocoder: str) -> None:
@@ -337,7 +294,7 @@ def conclusion(plan: Plan, understood: dict[str, float] | None, minutes: float) 
     rows = {
         "Play it": f'{plan.output}/{best}/audio_0.wav says "{first}"',
         "Understood": measured,
-        "Train on": f"QUICKSTART_MINUTES={3 * minutes:g} {plan.command}{MORE_TRAINING}",
+        "Train on": f"QUICKSTART_MINUTES={3 * minutes:g} {plan.command}",
     }
     return "\n" + "\n".join(f"{name + ':':<13}{text}" for name, text in rows.items())
 

@@ -19,7 +19,7 @@ from common.options import TEXT, Check, is_number, is_whole
 DEEPEST, MOST_SETTINGS = 20, 100_000  # levels of nested settings, and values in all of them
 MOST = 2**62  # of a count
 LONGEST_VALUE = 40  # characters of a value in a message
-COUNTS = {"iterations", "clips", "skipped", "dropped"}  # of EpochTotals
+COUNTS = {"iterations", "clips", "skipped", "dropped", "epochs", "timed"}  # of EpochTotals and TimePlan
 
 
 def is_seed(value: Any) -> bool:
@@ -143,6 +143,7 @@ KINDS = {
     "data": SETTINGS,
     "epoch_complete": Check(lambda value: isinstance(value, bool), "True or False"),
     "epoch_totals": Check(is_totals, "numbers by name"),
+    "time_plan": Check(is_totals, "numbers by name"),
     "best": Check(is_best, "a loss, its epoch, the validations since then and its measure"),
     "saved": Check(lambda value: isinstance(value, list) and all(map(is_epoch, value)), "a list of epochs"),
     "launch": TEXT._replace(expected="a name"),

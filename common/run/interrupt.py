@@ -81,22 +81,3 @@ class SaveTimer:
     def restart(self) -> None:
         """Restart the interval."""
         self._since = time.monotonic()
-
-
-class TimeLimit:
-    """Time limit of a run in minutes, from its creation; math.inf is none. Runs end after an epoch, with a last validation."""
-
-    def __init__(self, minutes: float) -> None:
-        self.minutes = minutes
-        self._start = self._last = time.monotonic()
-        self._longest = 0.0
-
-    def is_near(self) -> bool:
-        """True if another epoch as long as the longest might not fit; to be called once after the steps of each epoch.
-
-        The time between two calls includes a validation, so that the last validation fits too.
-        """
-        now = time.monotonic()
-        self._longest = max(self._longest, now - self._last)
-        self._last = now
-        return now + self._longest > self._start + 60 * self.minutes

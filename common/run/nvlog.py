@@ -36,6 +36,7 @@ T = TypeVar("T")
 Step = str | tuple[int, ...]  # "PARAMETER", or (), (epoch,), (epoch, iteration), (epoch, iteration, val_iteration)
 
 PREFIX = "DLLL "
+RECORD = "DLL "  # start of the lines on stdout that repeat a record
 PARAMETER = "PARAMETER"
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -252,7 +253,7 @@ class NvLog(Log):
             return
         if step == PARAMETER and not self._prints_settings:
             return
-        self.say(f"DLL {stamp} - {step} {' '.join(self._format(name, value) for name, value in data.items())}")
+        self.say(f"{RECORD}{stamp} - {step} {' '.join(self._format(name, value) for name, value in data.items())}")
 
     def _write(self, record: dict[str, Any]) -> str:
         """Append one record with the current time. Returns its "datetime"."""

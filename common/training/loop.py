@@ -49,11 +49,6 @@ class RunTotals:
         self.last_epoch: dict[str, float] = {}
         self.validation: dict[str, float] = {}
 
-    def time_left(self, epochs: int, limit: float) -> float:
-        """Estimate the seconds of so many further epochs, each as long as the mean so far; the run ends after `limit` minutes."""
-        passed = time.perf_counter() - self.start
-        return max(0.0, min(epochs * passed / (len(self.rates) + 1), 60 * limit - passed))
-
     def add(self, epoch: dict[str, float]) -> None:
         """Count one more epoch."""
         self.rates.append(epoch["train_items_per_sec"])

@@ -69,7 +69,8 @@ class RunConfig:
     )
     max_minutes: float | None = option(
         None,
-        "time limit: end as after the last epoch, before an epoch that might exceed M minutes (default: no limit)",
+        "time limit, for all runs together: train as many of --epochs as the first ones show to fit, with milestones, cosine and "
+        "intervals squeezed into them (default: no limit)",
         metavar="M",
         check=ABOVE_ZERO,
     )

@@ -35,6 +35,7 @@ from common.training import sharding
 from common.training.optimization import restore_averages
 from common.training.options import TrainOptions
 from common.training.state import Best, EpochTotals, TrainState
+from common.training.time_plan import TimePlan
 
 T = TypeVar("T")
 
@@ -75,6 +76,8 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
     if state.average is not None:
         checkpoint["ema_state_dict"] = sharding.gather_full(state.average.module.state_dict())
         checkpoint["ema_updates"] = int(state.average.n_averaged)
+    if progress.plan.minutes:
+        checkpoint["time_plan"] = progress.plan.stored()
     if not setup.dist.is_main:
         return path
     gpu_states = [gpu for _, gpu in rng if gpu is not None]
@@ -227,6 +230,7 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     done = (progress.epoch + 1) * state.setup.pace.steps_per_epoch
     progress.iteration = int(checkpoint.get("iteration", done))
     progress.best, progress.saved = _build(Best, checkpoint, "best", path), list(checkpoint.get("saved", []))
+    progress.plan = _build(TimePlan, checkpoint, "time_plan", path)
     if state.average is None and checkpoint.get("ema_state_dict"):
         anew += " (its moving average ends here: there is no --ema-decay)"
     restored = anew + _restore_rng(state, checkpoint)

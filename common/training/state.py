@@ -20,6 +20,7 @@ from common.threads import ThreadBalance
 from common.training import sharding
 from common.training.optimization import Pace, make_optimizer, moving_average, rate_at
 from common.training.options import PrecisionConfig, ScaleConfig, TrainOptions
+from common.training.time_plan import TimePlan
 
 
 class StepResult(NamedTuple):
@@ -92,6 +93,7 @@ class Progress:
     totals: EpochTotals = field(default_factory=EpochTotals)
     best: Best = field(default_factory=Best)
     saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
+    plan: TimePlan = field(default_factory=TimePlan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,8 @@ class TrainState:
     def learning_rate(self) -> float:
         """The rate of the next step, before the factors of --lr-scale."""
         options, progress = self.setup.options, self.progress
-        return rate_at(options.optimization, self.setup.pace, self.epochs_done, progress.iteration)
+        scheduled = self.epochs_done / progress.plan.squeeze
+        return rate_at(options.optimization, self.setup.pace, scheduled, progress.iteration)
 
     @property
     def eval_weights(self) -> nn.Module:

@@ -34,7 +34,7 @@ from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
 from studio.project import Project, lock_project
 from studio.train.process import RunEnding, run_training, wait_for_earlier
-from studio.train.progress import Progress, digest
+from studio.train.progress import ModelProgress, Progress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
 from studio.voice.voice import write_voice
@@ -105,7 +105,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     ending = RunEnding.BUDGET
     if left > 0 or not find_last(folder, name):
         print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
-        argv, lines = limited_argv(name, plan, project, left), TrainingLines(name, folder, settings, state)
+        argv, lines = limited_argv(name, plan, project, state), TrainingLines(name, folder, settings, state)
 
         def spend(seconds: float) -> None:
             progress.spend(name, seconds)
@@ -120,9 +120,10 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     return True
 
 
-def limited_argv(name: str, plan: Plan, project: Project, left: float) -> list[str]:
-    """Return the arguments of a training that ends with an epoch and its report, if possible within `left` seconds."""
-    minutes = None if left == math.inf else max(1.0, left - START) / MINUTE
+def limited_argv(name: str, plan: Plan, project: Project, state: ModelProgress) -> list[str]:
+    """Return the arguments of a training that fits its epochs to the plan's hours; train.py counts those of earlier plans, too."""
+    hours, before = plan.models[name].hours, state.seconds - state.spent
+    minutes = None if hours is None else max(1.0, before + HOUR * hours - START) / MINUTE
     return [*train_argv(name, plan, project), *option_argv({"max-minutes": minutes})]
 
 

@@ -19,10 +19,10 @@ from typing import IO
 from common.errors import DataError, UsageError
 from common.run.child import end_with
 from common.run.interrupt import StopRequest
+from common.run.nvlog import RECORD
 from common.run.run_folder import occupy
 from studio.plan.machine import environment, train_command
 
-RECORD = "DLL "  # start of the lines that train.py prints for programs
 DRAIN = 5.0  # seconds to print what it said last
 TICK = 0.2  # seconds between polls of the process
 PATIENCE = 60.0  # seconds that the process of an earlier run has to save and end

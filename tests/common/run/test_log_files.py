@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError
-from common.run.interrupt import LAUNCHED, StopRequest, TimeLimit
+from common.run.interrupt import LAUNCHED, StopRequest
 from common.run.nvlog import NvLog, read_log
 from common.run.run_folder import prepare_log
 
@@ -250,14 +250,3 @@ def test_a_signal_while_the_terminal_is_written_to_is_a_request(monkeypatch) -> 
         print("x" * 10**6, file=terminal, flush=True)
         assert stop.is_requested
     reading.join()
-
-
-def test_a_limit_is_near_where_an_epoch_as_long_as_the_longest_does_not_fit(monkeypatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    limit, unlimited, answers = TimeLimit(10.0), TimeLimit(float("inf")), []
-    for minutes in (1, 3, 1, 1, 2):  # 1, 4, 5, 6, 8 since the start; the longest takes 1, then 3
-        now[0] += 60 * minutes
-        answers.append(limit.is_near())
-        assert not unlimited.is_near()
-    assert answers == [False, False, False, False, True]

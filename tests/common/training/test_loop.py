@@ -180,12 +180,3 @@ def test_a_batch_keeps_its_type_and_names_on_the_way_to_a_device() -> None:
     moved = to_device(batch, torch.device("meta"))
     assert isinstance(moved, Points)
     assert (moved.x.device.type, moved.x.shape, moved.names) == ("meta", (2, 2), ("clip 0", "clip 2"))
-
-
-def test_the_time_left_is_that_of_the_epochs_so_far_and_ends_at_the_limit() -> None:
-    """30 seconds for three epochs, the last of which is not added yet: 40 for four more."""
-    totals = RunTotals()
-    totals.start, totals.rates = time.perf_counter() - 30, [1.0, 1.0]
-    assert totals.time_left(4, math.inf) == pytest.approx(40, rel=0.1)
-    assert totals.time_left(4, 0.75) == pytest.approx(15, rel=0.1)
-    assert totals.time_left(4, 0.4) == totals.time_left(0, math.inf) == 0

@@ -23,7 +23,7 @@ from studio.plan.proposal import PlanRequest
 from studio.plan.warm_starts import count_weights, find_starts
 from studio.project import Project
 from studio.train.__main__ import limited_argv
-from studio.train.progress import digest
+from studio.train.progress import ModelProgress, digest
 from synthesizer import EMBEDDED
 from tests.recipe import train_tiny_model
 from tests.studio.projects import SETTINGS, make_project
@@ -333,10 +333,13 @@ def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(tmp_pat
 def test_train_py_ends_before_the_time_limit_and_has_the_planned_threads(tmp_path: Path, monkeypatch) -> None:
     """Its own limit of time begins after a start of ten seconds."""
     project = Project(name="a", projects=tmp_path)
-    for left, minutes in ((610.0, 10.0), (3.0, 1 / 60)):
-        argv = limited_argv("WaveGlow", PLAN, project, left)
-        assert argv[-2] == "--max-minutes" and float(argv[-1]) == pytest.approx(minutes)
-    assert "--max-minutes" not in limited_argv("WaveGlow", PLAN, project, math.inf)
+    spent = ModelProgress(seconds=700.0, spent=400.0)  # 300 of them under an earlier plan, which train.py counts
+    for seconds, minutes in ((610.0, 15.0), (3.0, 293 / 60), (None, None)):
+        hours = None if seconds is None else seconds / 3600
+        plan = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], hours=hours)})
+        argv = limited_argv("WaveGlow", plan, project, spent)
+        assert ("--max-minutes" in argv) == (minutes is not None)
+        assert minutes is None or float(argv[-1]) == pytest.approx(minutes)
     assert environment(3)["OMP_NUM_THREADS"] == "3"
     for value, expected in (("5", 5), ("0", len(os.sched_getaffinity(0))), ("", len(os.sched_getaffinity(0)))):
         monkeypatch.setenv("OMP_NUM_THREADS", value)

@@ -1,0 +1,80 @@
+"""The fit of a run to its time: runs of a pretended clock, to the end."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import pytest
+
+from common.training.time_plan import TimePlan
+
+
+@pytest.fixture
+def now(monkeypatch) -> list[float]:
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    return clock
+
+
+def train(
+    plan: TimePlan, now: list[float], epoch: Callable[[int], float], report: float, done: int, end: int
+) -> list[int]:
+    """Run epochs up to `end` or the plan's last, as train.py does; return those that were validated."""
+    validated = []
+    while done < min(plan.last, end):
+        now[0] += epoch(done)
+        plan.end_steps(done + 1, epoch(done))
+        if done % plan.interval(100) == 0 or done + 1 == plan.last:
+            now[0] += report
+            validated.append(done)
+        plan.end_epoch()
+        done += 1
+    return validated
+
+
+@pytest.mark.parametrize("report", [0.0, 4.0])
+@pytest.mark.parametrize("slower", [1.0, 2.0, 0.5])
+def test_a_run_uses_its_time_and_does_not_exceed_it(now: list[float], slower: float, report: float) -> None:
+    """The first epoch takes ten times as long, and after 100 s the machine may change its speed: a faster one ends early."""
+    plan, start = TimePlan(), now[0]
+    plan.start(10.0, 1000, 100, 0)
+    validated = train(
+        plan, now, lambda epoch: (1.0 if now[0] < 1100 else slower) * (20 if epoch == 0 else 2), report, 0, 1000
+    )
+    taken = now[0] - start
+    assert taken <= 600 and taken >= (0.95 if slower >= 1 else 0.5) * 600
+    assert validated[0] == 0 and validated[-1] == plan.last - 1 and 7 <= len(validated) <= 13
+    assert plan.squeeze == plan.last / 1000
+
+
+@pytest.mark.parametrize("minutes", [10.0, None])
+def test_no_more_epochs_than_asked_for_and_no_limit_without_minutes(now: list[float], minutes: float | None) -> None:
+    plan = TimePlan()
+    plan.start(minutes, 7, 3, 0)
+    train(plan, now, lambda epoch: 3.0, 1.0, 0, 1000)
+    assert plan.last == 7 and plan.squeeze == 1.0 and plan.interval(3) == 3
+
+
+def test_a_resumed_run_keeps_its_plan_and_another_limit_is_fitted_at_once(now: list[float]) -> None:
+    whole, part = TimePlan(), TimePlan()
+    whole.start(10.0, 1000, 100, 0)
+    train(whole, now, lambda epoch: 2.0, 0.0, 0, 1000)
+    assert whole.last == 294  # (0.98 x 600 s) / 2 s
+    part.start(10.0, 1000, 100, 0)
+    train(part, now, lambda epoch: 2.0, 0.0, 0, 100)
+    now[0] += 1.5  # a save in mid-epoch
+    stored = part.stored()
+    now[0] += 5000  # until somebody resumes it
+    resumed = TimePlan(**stored)
+    resumed.start(10.0, 1000, 100, 100)
+    assert resumed.last == part.last == 294 and resumed.spent == 201.5
+    assert resumed.time_left(100) == pytest.approx(388 + 0.0, abs=0.1)
+    longer = TimePlan(**stored)
+    longer.start(20.0, 1000, 100, 100)
+    assert longer.last == 100 + int((0.98 * 1200 - 201.5) / 2)
+    shorter = TimePlan(**stored)
+    shorter.start(3.0, 1000, 100, 100)
+    assert shorter.last == 100  # nothing is left
+    unlimited = TimePlan(**stored)
+    unlimited.start(None, 1000, 100, 100)
+    assert unlimited.last == 1000 and unlimited.interval(50) == 50
+    assert asdict(part) == {**stored, "spent": 200.0}
