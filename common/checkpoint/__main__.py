@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from common.errors import DataError, UsageError, exit_on_user_error, printable, 
 from common.parser import Parser
 from common.precision import apex_loss_scale
 
+SETTINGS = ("config", "data")  # entries that are shown setting by setting
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's, in a state_dict but not trainable
 RANDOM_STATES = re.compile("rng_state")  # two keys today, other names in older files
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
@@ -35,84 +35,42 @@ LAYOUTS = {
 ADDED_CONFIG = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weight:
-    """One tensor of a state_dict, with the number of NaN and infinite elements."""
+def inspect(path: Path) -> dict[str, Any]:
+    """Read a checkpoint and describe it, with None for what it lacks. Raises DataError as load_checkpoint does.
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    nan: int
-    infinite: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contents:
-    """Contents of a checkpoint file; missing parts are None."""
-
-    file: str
-    bytes: int
-    layout: str
-    remarks: list[str]  # about tensors' names and states of older libraries
-    model: str | None  # in the file's name
-    epoch: int | None
-    epoch_complete: bool
-    iteration: int | None
-    seed: int | None
-    config: Any
-    data: Any
-    parameters: int  # elements, without BatchNorm's statistics
-    parts: dict[str, int]  # parameters by the first word of the names
-    dtypes: dict[str, int]  # elements of each
-    learning_rates: list[float] | None
-    optimizer_states: int | None  # weights with averages in the optimizer
-    scaler: str | None
-    random_states: dict[str, int]  # processes, by key
-    other_keys: list[str]
-    tensors: list[Weight]
-
-    @property
-    def not_finite(self) -> list[Weight]:
-        """The tensors with a NaN or an infinity."""
-        return [weight for weight in self.tensors if weight.nan or weight.infinite]
-
-
-def inspect(path: Path) -> Contents:
-    """Read a checkpoint and describe it. Raises DataError as load_checkpoint does."""
+    `parameters` and `parts` count elements without BatchNorm's statistics, the latter by the first word of the names; `dtypes`
+    counts all. `optimizer_states` are weights with averages, `random_states` processes by key.
+    """
     checkpoint = load_checkpoint(path, resuming=True)
     weights = checkpoint["state_dict"]
-    trainable = {WRAPPERS.sub("", name): value.numel() for name, value in weights.items() if not name.endswith(BUFFERS)}
-    parts: Counter[str] = Counter()
-    for name, count in trainable.items():
-        parts[name.partition(".")[0]] += count
-    dtypes: Counter[str] = Counter()
-    for value in weights.values():
+    parts, dtypes = Counter[str](), Counter[str]()
+    for name, value in weights.items():
         dtypes[_dtype(value)] += value.numel()
+        if not name.endswith(BUFFERS):
+            parts[WRAPPERS.sub("", name).partition(".")[0]] += value.numel()
     named = FILE_NAME.fullmatch(path.stem)
-    described = {key: checkpoint.get(key) for key in DESCRIBED}
-    groups, states = _optimizer(checkpoint)
-    return Contents(
-        **described,
-        file=str(path),
-        bytes=path.stat().st_size,
-        layout=_layout(checkpoint, path),
-        remarks=_remarks(checkpoint),
-        model=named[1] if named else None,
-        epoch_complete=bool(checkpoint.get("epoch_complete", True)),
-        parameters=sum(trainable.values()),
-        parts=dict(parts),
-        dtypes=dict(dtypes),
-        learning_rates=groups,
-        optimizer_states=states,
-        scaler=_scaler(checkpoint),
-        random_states={
-            key: _processes(value)
-            for key, value in _random_states(checkpoint)
-            if value is not None and _processes(value)
-        },
-        other_keys=_others(checkpoint),
-        tensors=[_weight(name, value) for name, value in weights.items()],
-    )
+    optimizer = checkpoint.get("optimizer")
+    has_optimizer = isinstance(optimizer, Mapping)
+    states = {key: _processes(value) for key, value in _random_states(checkpoint) if value is not None}
+    return {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "layout": _layout(checkpoint, path),
+        "remarks": _remarks(checkpoint),
+        "model": named[1] if named else None,
+        "epoch_complete": bool(checkpoint.get("epoch_complete", True)),
+        **{key: checkpoint.get(key) for key in DESCRIBED if key not in SETTINGS},
+        "parameters": parts.total(),
+        "parts": dict(parts),
+        "dtypes": dict(dtypes),
+        "learning_rates": [group.get("lr") for group in optimizer.get("param_groups", [])] if has_optimizer else None,
+        "optimizer_states": len(optimizer.get("state", {})) if has_optimizer else None,
+        "scaler": _scaler(checkpoint),
+        "random_states": {key: count for key, count in states.items() if count},
+        "other_keys": _others(checkpoint),
+        **{key: checkpoint.get(key) for key in SETTINGS},
+        "tensors": [_weight(name, value) for name, value in weights.items()],
+    }
 
 
 def _layout(checkpoint: Mapping[str, Any], path: Path) -> str:
@@ -133,15 +91,6 @@ def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
     remarks = [f"names begin with {wrapper} (DistributedDataParallel)" for wrapper in sorted(wrappers)]
     remarks += [remark for pattern, remark in LAYOUTS.items() if any(map(pattern.search, names))]
     return remarks + (["state of Apex amp"] if checkpoint.get("amp") else [])
-
-
-def _optimizer(checkpoint: Mapping[str, Any]) -> tuple[list[float] | None, int | None]:
-    """Return the learning rates of the optimizer's groups, and the number of weights with averages."""
-    optimizer = checkpoint.get("optimizer")
-    if not isinstance(optimizer, Mapping):
-        return None, None
-    groups = optimizer.get("param_groups", [])
-    return [group.get("lr") for group in groups], len(optimizer.get("state", {}))
 
 
 def _scaler(checkpoint: Mapping[str, Any]) -> str | None:
@@ -172,46 +121,36 @@ def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _weight(name: str, value: Tensor) -> Weight:
+def _weight(name: str, value: Tensor) -> dict[str, Any]:
     nan, infinite = int(value.isnan().sum()), int(value.isinf().sum())
-    return Weight(name=name, shape=tuple(value.shape), dtype=_dtype(value), nan=nan, infinite=infinite)
+    return {"name": name, "shape": tuple(value.shape), "dtype": _dtype(value), "nan": nan, "infinite": infinite}
 
 
-def report(contents: Contents, tensors: bool) -> Iterator[str]:
-    """Yield the lines that `inspect` prints, with a table of all tensors on request."""
-    c = contents
-    unfinished = "" if c.epoch_complete else " (not finished)"
-    parts = ", ".join(f"{part} {count:,}" for part, count in c.parts.items())
-    states = f"learning rate {', '.join(map(str, c.learning_rates or []))}; averages of {c.optimizer_states} weights"
-    rows = {
-        "file": c.file,
-        "size": f"{c.bytes:,} bytes",
-        "layout": "; ".join([c.layout, *c.remarks]),
-        "model": c.model or "not in the file's name",
-        "epoch": "none" if c.epoch is None else f"{c.epoch}{unfinished}",
-        "iteration": c.iteration,
-        "seed": c.seed,
-        "parameters": f"{c.parameters:,}: {parts}",
-        "dtypes": ", ".join(f"{dtype} {count:,}" for dtype, count in c.dtypes.items()),
-        "optimizer": None if c.learning_rates is None else states,
-        "scaler": c.scaler,
-        "random states": ", ".join(f"{key} (processes: {count})" for key, count in c.random_states.items()) or None,
-        "other keys": join_first(map(shorten, c.other_keys)) or None,
-    }
-    yield from (f"{label:<14} {'none' if value is None else value}" for label, value in rows.items())
-    for label, settings in (("config", c.config), ("data options", c.data)):
-        yield f"{label:<14} {'none' if settings is None else ''}".rstrip()
-        yield from (f"  {name:<34} {value}" for name, value in _flat(settings))
+def report(contents: Mapping[str, Any], tensors: bool) -> Iterator[str]:
+    """Yield the lines that `inspect` prints: a row for each entry, and for each setting; all tensors on request."""
+    for name, value in contents.items():
+        if isinstance(value, Mapping) and value:
+            yield name
+            show = str if name in SETTINGS else _shown
+            yield from (f"  {inner:<34} {show(item)}" for inner, item in _flat(value))
+        elif name != "tensors":
+            yield f"{name:<18} {_shown(value)}"
     if tensors:
-        yield f"tensors        {len(c.tensors)}"
-        width = max((len(weight.name) for weight in c.tensors), default=0)
-        for weight in c.tensors:
-            shape = "x".join(map(str, weight.shape)) or "scalar"
-            yield f"  {weight.name:<{width}}  {shape:<16} {weight.dtype}{_faults(weight)}"
+        yield f"{'tensors':<18} {len(contents['tensors'])}"
+        width = max((len(weight["name"]) for weight in contents["tensors"]), default=0)
+        for weight in contents["tensors"]:
+            shape = "x".join(map(str, weight["shape"])) or "scalar"
+            yield f"  {weight['name']:<{width}}  {shape:<16} {weight['dtype']}{_faults(weight)}"
 
 
-def _faults(weight: Weight) -> str:
-    return f"  {weight.nan} NaN, {weight.infinite} infinite" if weight.nan or weight.infinite else ""
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return join_first(shorten(str(item)) for item in value) or "none"
+    return "none" if value is None or value == {} else f"{value:,}" if type(value) is int else str(value)
+
+
+def _faults(weight: Mapping[str, Any]) -> str:
+    return f"  {weight['nan']} NaN, {weight['infinite']} infinite" if weight["nan"] or weight["infinite"] else ""
 
 
 def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -223,14 +162,13 @@ def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def check_finite(contents: Contents) -> None:
+def check_finite(contents: Mapping[str, Any]) -> None:
     """Raise DataError that names the tensors with NaN or infinite elements, if any."""
-    bad = contents.not_finite
-    if bad:
-        named = [f"{weight.name} ({_faults(weight).strip()})" for weight in bad]
-        count = f"{len(bad)} of {len(contents.tensors)} tensors"
+    if bad := [weight for weight in contents["tensors"] if _faults(weight)]:
+        named = [f"{weight['name']} ({_faults(weight).strip()})" for weight in bad]
+        count = f"{len(bad)} of {len(contents['tensors'])} tensors"
         raise DataError(
-            f"{contents.file}: {count} hold NaN or infinite weights: {join_first(named)}; go back to an older checkpoint"
+            f"{contents['file']}: {count} hold NaN or infinite weights: {join_first(named)}; go back to an older checkpoint"
         )
 
 
@@ -300,13 +238,13 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         published["state_dict"] = to_half(published["state_dict"], source)
     save_copy(target, published)
     contents = inspect(target)
-    summary = f"{contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}"
+    summary = f"{contents['bytes']:,} bytes, {len(contents['tensors'])} tensors of {', '.join(contents['dtypes'])}"
     print(printable(f"{target}: {summary}"))
     for note in _notes(contents, published):
         print(printable(f"note: {note}"))
 
 
-def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
+def _notes(contents: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[str]:
     """Yield notes on what readers of the published layout will miss in a file."""
     absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
     empty = [key for key, value in _random_states(published) if value is None or not _processes(value)]
@@ -314,8 +252,8 @@ def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
         yield f"without {', '.join(absent)}" + ("; training from it is a warm start" if "optimizer" in absent else "")
     if empty:
         yield f"{', '.join(empty)} is empty, as no GPU was used; the published recipe does not resume from that"
-    foreign = [remark for remark in contents.remarks if remark in LAYOUTS.values() and remark != WEIGHT_NORM]
-    foreign += [f"{key}={value} in its config" for key, value in _flat(contents.config) if key in ADDED_CONFIG]
+    foreign = [remark for remark in contents["remarks"] if remark in LAYOUTS.values() and remark != WEIGHT_NORM]
+    foreign += [f"{key}={value} in its config" for key, value in _flat(contents["config"]) if key in ADDED_CONFIG]
     if foreign:
         yield f"{'; '.join(foreign)}: read here, not by the published recipe"
 
@@ -353,7 +291,7 @@ def inspect_all(paths: list[Path], tensors: bool, as_json: bool) -> None:
     for path in paths:
         try:
             contents = inspect(path)
-            lines = [json.dumps(asdict(contents), default=plain)] if as_json else [*report(contents, tensors)]
+            lines = [json.dumps(contents, default=plain)] if as_json else [*report(contents, tensors)]
             print(printable("\n".join(lines)), flush=True)
             check_finite(contents)
         except DataError as error:
