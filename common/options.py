@@ -43,6 +43,8 @@ WHOLE_NUMBER = Check(is_whole, "a whole number")
 ABOVE_ZERO = Check(lambda x: 0 < x < math.inf, "more than 0")
 NOT_NEGATIVE = Check(lambda x: 0 <= x < math.inf, "0 or more")
 AT_LEAST_ONE = Check(lambda x: x >= 1, "at least 1")
+COUNT = Check(lambda x: is_whole(x) and x >= 1, "a whole number of at least 1")
+TRUTH = Check(lambda x: isinstance(x, bool), "True or False")
 
 
 def option(default: Any, help: str, *aliases: str, flag: str = "", check: Check | None = None, **settings: Any) -> Any:
@@ -105,13 +107,13 @@ def default_of(option_field: Field) -> Any:
 
 
 def problems_of(config: Any) -> list[str]:
-    """List the options of a config, nested configs included, that fail their check, each by its flag; None passes."""
+    """List the options of a config, and of those in it, that fail their check, each by its flag; None passes if the type has it."""
     problems = []
     for option_field in fields(config):
         value, check = getattr(config, option_field.name), option_field.metadata.get("check")
         if is_dataclass(value):
             problems += problems_of(value)
-        elif check and value is not None:
+        elif check and (value is not None or type(None) not in get_args(_hints(type(config))[option_field.name])):
             problems += check.problems(flag_of_field(option_field), value, str)
     return problems
 

@@ -210,7 +210,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "expected"),
     [
-        ("--max-decoder-steps", 0, "at least 1"),
+        ("--max-decoder-steps", 0, "a whole number from 1 to 1000000"),
         ("--gate-threshold", "nan", "a probability in [0, 1], where 1 never stops"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -119,23 +118,19 @@ def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
 
 def test_a_limit_of_time_ends_a_run_with_an_epoch_and_its_validation(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 2000, "--epochs-per-validation", 1000]
-    words += ["--lr-schedule", "cosine", "-lr", 1e-3]
-    out = succeed("train.py", *words, "--max-minutes", 0.05)
+    out = succeed("train.py", *words, "--max-minutes", 0.02)
     ended = last(tmp_path)
-    assert f"--max-minutes 0.05: epoch {ended['epoch']} is the last" in out and ended["epoch_complete"]
+    assert f"--max-minutes 0.02: epoch {ended['epoch']} is the last" in out and ended["epoch_complete"]
     steps = read_steps(tmp_path / "nvlog.json")
     validated = [step[0] for step, data in steps if len(step) == 1 and "val_loss" in data]
     assert validated[0] == 0 and validated[-1] == ended["epoch"]
     epochs = ended["time_plan"]["epochs"]
     assert epochs == ended["epoch"] + 1 < 2000
-    # The cosine ends with the plan: the last of two steps of an epoch is half an epoch before it.
-    expected = 1e-3 * 0.5 * (1 + math.cos(math.pi * (1 - 0.5 / epochs)))
-    assert ended["optimizer"]["param_groups"][0]["lr"] == pytest.approx(expected, rel=1e-6)
     words.append("--resume-from-last")
-    assert "raise --max-minutes, now 0.05, to go on" in succeed("train.py", *words, "--max-minutes", 0.05)
+    assert "raise --max-minutes, now 0.02, to go on" in succeed("train.py", *words, "--max-minutes", 0.02)
     assert differences(ended, last(tmp_path)) == []
-    succeed("train.py", *words, "--max-minutes", 0.1)
-    assert last(tmp_path)["epoch"] > ended["epoch"]
+    succeed("train.py", *words, "--max-minutes", 60, "--epochs", epochs + 1)
+    assert last(tmp_path)["epoch"] == epochs
 
 
 def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:

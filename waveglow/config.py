@@ -8,27 +8,21 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.options import option
+from common.options import COUNT, Check, option, problems_of
 
 ADDED = ("hop_length", "upsample_kernel_size", "upsample_channels")  # keys that the published model lacks
+EVEN = Check(lambda size: COUNT.holds(size) and not size % 2, "an even number of at least 2")
+HALVES = EVEN._replace(expected=f"{EVEN.expected}, as one half of the channels moves the other")
+ODD = Check(lambda size: COUNT.holds(size) and size % 2, "an odd number, to keep the layers' length")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WNConfig:
     """Sizes of the network inside each flow."""
 
-    kernel_size: int = option(3, "width of its convolutions, odd", flag="--wn-kernel-size")
-    n_channels: int = option(512, "channels; 256 is twice as fast", flag="--wn-channels")
-    n_layers: int = option(8, "number of layers; the dilation doubles with each", flag="--wn-layers")
-
-    def problems(self) -> list[str]:
-        """List the values that cannot work, one line per flag."""
-        problems = _not_positive(self, {"n_layers": "--wn-layers", "n_channels": "--wn-channels"})
-        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
-            problems.append(f"--wn-kernel-size {self.kernel_size}: expected an odd number, to keep the layers' length")
-        if self.n_channels % 2:
-            problems.append(f"--wn-channels {self.n_channels}: expected an even number")
-        return problems
+    kernel_size: int = option(3, "width of its convolutions, odd", flag="--wn-kernel-size", check=ODD)
+    n_channels: int = option(512, "channels; 256 is twice as fast", flag="--wn-channels", check=EVEN)
+    n_layers: int = option(8, "number of layers; the dilation doubles with each", flag="--wn-layers", check=COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +44,19 @@ class WaveGlowConfig:
         UsageError: values that cannot work, all of them at once, each by its flag.
     """
 
-    n_mel_channels: int = 80
-    n_flows: int = option(12, "steps of flow", flag="--flows")
-    n_group: int = option(8, "samples per group, which become the flow's channels; even", flag="--groups")
-    n_early_every: int = option(4, "flows between early exits", flag="--early-every")
-    n_early_size: int = option(2, "channels output at each early exit", flag="--early-size")
+    n_mel_channels: int = field(default=80, metadata={"check": COUNT})
+    n_flows: int = option(12, "steps of flow", flag="--flows", check=COUNT)
+    n_group: int = option(8, "samples per group, which become the flow's channels; even", flag="--groups", check=HALVES)
+    n_early_every: int = option(4, "flows between early exits", flag="--early-every", check=COUNT)
+    n_early_size: int = option(2, "channels output at each early exit", flag="--early-size", check=EVEN)
     WN_config: WNConfig = field(default_factory=WNConfig)
-    hop_length: int = 256  # samples between two mel frames
+    hop_length: int = field(default=256, metadata={"check": COUNT})  # samples between two mel frames
     upsample_kernel_size: int = 1024
     upsample_channels: int | None = option(
         None,
         "channels of the upsampled mels, each flow's condition (default: as many as the mels have); a few, with larger --groups, "
         "train far faster",
+        check=COUNT,
     )
 
     def __post_init__(self) -> None:
@@ -86,30 +81,14 @@ class WaveGlowConfig:
 
     def problems(self) -> list[str]:
         """List the values that cannot work, one line per flag."""
-        positive = {
-            "n_mel_channels": "--n-mel-channels",
-            "n_flows": "--flows",
-            "n_group": "--groups",
-            "n_early_every": "--early-every",
-            "n_early_size": "--early-size",
-            "hop_length": "--hop-length",
-        }
-        if self.upsample_channels is not None:
-            positive["upsample_channels"] = "--upsample-channels"
-        problems = _not_positive(self, positive) + self.WN_config.problems()
-        if self.n_group % 2:
+        problems = problems_of(self)
+        if not problems and self.upsample_kernel_size < self.hop_length:
             problems.append(
-                f"--groups {self.n_group}: expected an even number, as one half of the channels moves the other"
-            )
-        if self.n_early_size % 2:
-            problems.append(f"--early-size {self.n_early_size}: expected an even number, as --groups")
-        if self.upsample_kernel_size < self.hop_length:
-            problems.append(
-                f"--hop-length {self.hop_length}: expected at most {self.upsample_kernel_size}, the upsampling kernel"
+                f"--hop-length: {self.hop_length}, expected at most {self.upsample_kernel_size}, the upsampling kernel"
             )
         if not problems and self.n_group - self.n_exits * self.n_early_size < 2:
             problems.append(
-                f"--early-size {self.n_early_size}: {self.n_exits} early outputs leave nothing to the last flow, "
+                f"--early-size: {self.n_early_size}, but {self.n_exits} early outputs leave nothing to the last flow, "
                 f"with --groups {self.n_group}, --flows {self.n_flows}, --early-every {self.n_early_every}"
             )
         return problems
@@ -134,11 +113,6 @@ class WaveGlowConfig:
         """Plain keys and values for a checkpoint; those of ADDED are left out at their defaults, for the published class."""
         defaults = {f.name: f.default for f in fields(self) if f.name in ADDED}
         return {name: value for name, value in asdict(self).items() if name not in ADDED or value != defaults[name]}
-
-
-def _not_positive(config: object, flags: dict[str, str]) -> list[str]:
-    values = {flag: getattr(config, name) for name, flag in flags.items()}
-    return [f"{flag} {value}: expected at least 1" for flag, value in values.items() if value < 1]
 
 
 def _unknown(cls: type, config: Mapping[str, Any]) -> list[str]:

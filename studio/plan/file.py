@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from common.arguments import LARGEST_SEED
 from common.errors import DataError
 from common.files import atomic_write, parse_json
+from common.options import TRUTH, Check, is_number, is_whole
 from common.spec import ModelSpec
 from common.training.optimization import SCHEDULES
 from common.training.options import BEST_BY
@@ -55,46 +56,42 @@ class Plan:
     version: int = VERSION
 
 
-Check = tuple[Callable[[Any], bool], str]
-
-
 def _whole(low: int) -> Check:
-    return lambda value: type(value) is int and value >= low, f"a whole number of at least {low}"
+    return Check(lambda value: is_whole(value) and value >= low, f"a whole number of at least {low}")
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return is_number(value) and 0 < value < math.inf
 
 
 def _one_of(names: Any) -> Check:
-    return lambda value: isinstance(value, str) and value in names, f"one of {', '.join(names)}"
+    return Check(lambda value: isinstance(value, str) and value in names, f"one of {', '.join(names)}")
 
 
-TRUTH: Check = (lambda value: isinstance(value, bool), "true or false")
-OBJECT: Check = (lambda value: isinstance(value, dict), "a JSON object")
+OBJECT = Check(lambda value: isinstance(value, dict), "a JSON object")
 MODEL_CHECKS: dict[str, Check] = {
-    "warm_start": (lambda value: value is None or (isinstance(value, str) and value != ""), "a path or null"),
+    "warm_start": Check(lambda value: value is None or (isinstance(value, str) and value != ""), "a path or null"),
     "batch_size": _whole(1),
     "grad_accumulation_steps": _whole(1),
     "epochs": _whole(1),
-    "learning_rate": (_positive, "a number above 0"),
+    "learning_rate": Check(_positive, "a number above 0"),
     "lr_schedule": _one_of(SCHEDULES),
     "warmup_steps": _whole(0),
     "report_every": _whole(1),
     "report_lines": _whole(1),
     "best_by": _one_of(list(BEST_BY)),
     "patience": _whole(1),
-    "hours": (lambda value: value is None or _positive(value), "a number above 0, or null"),
+    "hours": Check(lambda value: value is None or _positive(value), "a number above 0, or null"),
     "options": OBJECT,
     "reasons": OBJECT,
 }
 PLAN_CHECKS: dict[str, Check] = {
-    "seed": (lambda value: type(value) is int and 0 <= value <= LARGEST_SEED, "a whole number from 0 to 2^32 - 1"),
+    "seed": Check(lambda value: is_whole(value) and 0 <= value <= LARGEST_SEED, "a whole number from 0 to 2^32 - 1"),
     "threads": _whole(1),
-    "cpu": TRUTH,
-    "models": (lambda value: isinstance(value, dict) and bool(value), "a JSON object with at least one model"),
+    "cpu": TRUTH._replace(expected="true or false"),
+    "models": Check(lambda value: isinstance(value, dict) and bool(value), "a JSON object with at least one model"),
     "notes": OBJECT,
-    "version": (lambda value: value == VERSION and type(value) is int, f"{VERSION}"),
+    "version": Check(lambda value: value == VERSION and type(value) is int, f"{VERSION}"),
 }
 RETIRED = "predicted_mels"  # of plans of 0.10 and before
 RETIRED_HINT = "no longer a setting of the studio; `python -m scripts.predict_mels` predicts mels for train.py"
@@ -146,11 +143,11 @@ def _problems(content: Mapping[str, Any], checks: Mapping[str, Check], place: st
         for name in content
         if name not in checks
     ]
-    for name, (is_good, expected) in checks.items():
-        if name not in content:
-            found += [] if name in OPTIONAL else [f"{place}{name}: missing, expected {expected}"]
-        elif not is_good(content[name]):
-            found.append(f"{place}{name}: {json.dumps(content[name])}, expected {expected}")
+    for name, check in checks.items():
+        if name in content:
+            found += check.problems(f"{place}{name}", content[name], json.dumps)
+        elif name not in OPTIONAL:
+            found.append(f"{place}{name}: missing, expected {check.expected}")
     return found
 
 

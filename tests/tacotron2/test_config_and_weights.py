@@ -59,8 +59,12 @@ def test_every_flag_sets_its_key(name):
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        *((name, 0, "at least 1") for name in ("n_mel_channels", "encoder_n_convolutions", "n_frames_per_step")),
-        *((name, -3, "at least 1") for name in ("n_symbols", "max_decoder_steps")),
+        *(
+            (name, 0, "a whole number of at least 1")
+            for name in ("n_mel_channels", "encoder_n_convolutions", "n_frames_per_step")
+        ),
+        ("n_symbols", -3, "a whole number of at least 1"),
+        *(("max_decoder_steps", value, "a whole number from 1 to 1000000") for value in (-3, 1_000_001)),
         *((name, 4, "an odd size") for name in PUBLISHED if "kernel_size" in name),
         ("encoder_embedding_dim", 511, "an even size"),
         ("p_attention_dropout", 1.0, r"a probability in \[0, 1\)"),
@@ -83,7 +87,7 @@ def test_one_error_reports_all_problems_and_an_unknown_key_is_one():
     with pytest.raises(UsageError) as error:
         Tacotron2Config(prenet_dim=0, postnet_kernel_size=6, p_attention_dropout=2.0)
     assert str(error.value).split("; ") == [
-        "--prenet-dim: 0, expected at least 1",
+        "--prenet-dim: 0, expected a whole number of at least 1",
         "--p-attention-dropout: 2.0, expected a probability in [0, 1)",
         "--postnet-kernel-size: 6, expected an odd size, which keeps the length",
     ]

@@ -1,11 +1,13 @@
 """The fit of a run to its time: runs of a pretended clock, to the end."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 
 import pytest
 
 from common.training.time_plan import TimePlan
+from tests.common.training.points import make_state
 
 
 @pytest.fixture
@@ -78,3 +80,13 @@ def test_a_resumed_run_keeps_its_plan_and_another_limit_is_fitted_at_once(now: l
     unlimited.start(None, 1000, 100, 100)
     assert unlimited.last == 1000 and unlimited.interval(50) == 50
     assert asdict(part) == {**stored, "spent": 200.0}
+
+
+def test_the_learning_rate_falls_over_the_epochs_that_fit(now: list[float]) -> None:
+    """At epoch 30 of 40, where 100 were asked for, the cosine is at three quarters, and the milestone of 70 has passed at 28."""
+    for schedule, expected in (("cosine", 0.1 * 0.5 * (1 + math.cos(0.75 * math.pi))), ("step", 0.1 * 0.5)):
+        state = make_state(lr_schedule=schedule, epochs=100, anneal_steps=[70, 80], anneal_factor=0.5)
+        state.progress.plan = TimePlan(minutes=1.0, epochs=40)
+        state.progress.plan.start(1.0, 100, 1, 30)
+        state.progress.epoch = 30
+        assert state.learning_rate == pytest.approx(expected)
