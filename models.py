@@ -29,6 +29,11 @@ def get_spec(name: str) -> ModelSpec:
     return REGISTRY[name]
 
 
+def acoustic_spec() -> ModelSpec:
+    """Return the spec of the model that reads texts."""
+    return next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
+
+
 def get_model(name: str, config: Mapping[str, Any], uniform_initialize_bn_weight: bool = False) -> nn.Module:
     """Build a model with random weights on the CPU in float32, optionally with BatchNorm weights drawn uniformly from [0, 1)."""
     model = build_model(get_spec(name), config)

@@ -1,15 +1,17 @@
-"""Measurements of a corpus's clips for its report: sound, text, repetitions, outliers, unusable rows."""
+"""The report of a data set: measurements of its clips' sound and texts, repetitions, outliers and unusable rows, as tables."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from textwrap import indent
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,14 @@ import soundfile
 from common.audio import silence
 from common.audio.audio_processing import load_audio
 from common.audio.mpeg import quiet_decoder
-from common.data.filelist import sift_filelist
+from common.data.filelist import Utterance, sift_filelist
+from common.data.mels import unusable_rows
 from common.data.parallel import run_parallel
-from common.errors import DataError
+from common.errors import DataError, shorten
+from common.files import locate_problems
+from common.progress import counted
+from common.spec import AcousticInference, ModelSpec, Options
+from common.tables import text_table
 
 # N samples, C clips
 Floats = npt.NDArray[np.float64]
@@ -28,26 +35,25 @@ Floats = npt.NDArray[np.float64]
 FULL_SCALE = 32767 / 32768  # the largest sample of 16 bits
 CLIPPED_RUN = 3  # consecutive samples at full scale; one or two may be a peak that just fits
 OUTLIER_DEVIATIONS = 5.0  # in median absolute deviations
-HISTOGRAM_DEVIATIONS = 8.0  # likewise; values farther out share the outermost bars, to keep the others apart
-
-
-class Place(NamedTuple):
-    """Place of a row: filelist and line number, from 1."""
-
-    filelist: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.filelist}:{self.line}"
+WORST = 10  # most rows of a table of clips
+LONG_TEXT = 200  # characters
+LONG_CLIP, SHORT_CLIP = 11.0, 0.3  # s
+SHOWN_TEXT = 60  # characters
 
 
 class ListedClip(NamedTuple):
-    """A readable row of a filelist, and its file in the dataset's folder."""
+    """A readable row of a filelist: its line, from 1, and its file in the dataset's folder."""
 
-    place: Place
+    filelist: str
+    line: int
     path: str
     text: str
     file: str
+
+    @property
+    def place(self) -> str:
+        """Filelist and line."""
+        return f"{self.filelist}:{self.line}"
 
 
 class Header(NamedTuple):
@@ -58,7 +64,7 @@ class Header(NamedTuple):
     encoding: str
 
 
-class Sound(NamedTuple):
+class SoundMeasures(NamedTuple):
     """Measurements of one clip. Levels are about its mean; 0 dBFS means every sample at full scale, and silence has -inf."""
 
     duration: float  # s
@@ -71,11 +77,11 @@ class Sound(NamedTuple):
     digest: str  # of the samples, so the same sound has the same digest in any file or format
 
 
-class Clip(NamedTuple):
+class MeasuredClip(NamedTuple):
     """A usable row and its sound."""
 
     row: ListedClip
-    sound: Sound
+    sound: SoundMeasures
 
     @property
     def characters(self) -> int:
@@ -95,12 +101,21 @@ class Clip(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """The clips of all filelists, in order: usable clips, all readable headers, and the problems of the other rows."""
+    """The clips of all filelists, in order: usable clips, all readable headers, problems of the other rows."""
 
-    filelists: list[str]
-    clips: list[Clip]
+    clips: list[MeasuredClip]
     headers: list[Header]
-    problems: list[tuple[Place, str]]
+    problems: dict[str, dict[int, str]]  # of each filelist, by index of the row; empty without any
+
+    def describe_problems(self, dataset_path: Path) -> str:
+        """List every unusable row as FILELIST:LINE: problem, and count them in a last line; "" if there are none."""
+        lines = [line for name, found in self.problems.items() for line in locate_problems(name, found)]
+        if not lines:
+            return ""
+        is_missing = any(line.endswith("no such audio file") for line in lines)
+        advice = f" (paths are relative to --dataset-path, now {dataset_path})" if is_missing else ""
+        rows = counted(len(lines) + len(self.clips), "row")
+        return "\n".join(["unusable rows", *lines, f"unusable: {len(lines)} of {rows}{advice}: fix or remove them"])
 
 
 class Outliers(NamedTuple):
@@ -112,72 +127,57 @@ class Outliers(NamedTuple):
     deviations: Floats  # for all values
 
 
-def survey(
-    filelists: Sequence[Path],
-    dataset_path: Path,
-    sampling_rate: int,
-    unusable: Callable[[Sequence[ListedClip], Sequence[int | None]], Mapping[int, str]],
-    workers: int,
-) -> Survey:
+def survey(filelists: Sequence[Path], spec: ModelSpec, options: Options, workers: int) -> Survey:
     """Measure every clip of some filelists, in parallel.
 
     Args:
         filelists: filelists with rows audio|text.
-        dataset_path: the folder that the rows' paths are relative to.
-        sampling_rate: the expected rate in Hz.
-        unusable: maps rows, with the samples of each readable clip, to the problems of those that training refuses, by index.
+        spec: the model that reads texts, to find the rows that its training refuses.
+        options: its flags by name, and dataset_path and sampling_rate.
         workers: number of processes.
 
     Raises:
         DataError: a filelist that is missing, empty, or names mels. Bad rows are listed as problems instead.
     """
     rows: list[ListedClip] = []
-    problems: list[tuple[Place, str]] = []
+    problems: dict[str, dict[int, str]] = {}
     for path in filelists:
-        good, bad = read_rows(path, dataset_path)
+        good, problems[str(path)] = read_rows(path, options["dataset_path"])
         rows += good
-        problems += bad
-    measured = _measure_files([row.file for row in rows], sampling_rate, workers)
-    lengths = [round(sound.duration * sampling_rate) if isinstance(sound, Sound) else None for _, sound in measured]
-    refused = unusable(rows, lengths)
+    rate = options["sampling_rate"]
+    measured = run_parallel(partial(measure_file, sampling_rate=rate), [row.file for row in rows], workers, "report")
+    lengths = [round(sound.duration * rate) if isinstance(sound, SoundMeasures) else None for _, sound in measured]
+    refused = unusable_rows(spec, options, [Utterance(row.path, row.text) for row in rows], lengths)
     clips = []
     for number, (row, (_, sound)) in enumerate(zip(rows, measured, strict=True)):
         of_row = [refused[number]] if number in refused else []
-        if isinstance(sound, str):
-            of_row.append(sound)
+        of_row += [sound] if isinstance(sound, str) else []
         if of_row:
-            problems.append((row.place, "; ".join(of_row)))
-        elif isinstance(sound, Sound):
-            clips.append(Clip(row, sound))
-    names = [str(path) for path in filelists]
-    problems.sort(key=lambda problem: (names.index(problem[0].filelist), problem[0].line))
-    return Survey(names, clips, [header for header, _ in measured if header], problems)
+            problems[row.filelist][row.line - 1] = "; ".join(of_row)
+        elif isinstance(sound, SoundMeasures):
+            clips.append(MeasuredClip(row, sound))
+    return Survey(clips, [header for header, _ in measured if header], problems)
 
 
-def read_rows(path: Path, dataset_path: Path) -> tuple[list[ListedClip], list[tuple[Place, str]]]:
-    """Read the rows `path|text` of a filelist, and the problems of its other lines.
+def read_rows(path: Path, dataset_path: Path) -> tuple[list[ListedClip], dict[int, str]]:
+    """Read the rows `path|text` of a filelist, and the problems of its other lines by index from 0.
 
     Raises:
         DataError: if the filelist is missing, empty, or names mels.
     """
     items, faults = sift_filelist(path)
-    problems = [(Place(str(path), number), fault) for number, fault in faults.items()]
     rows = [
-        ListedClip(Place(str(path), number), item.path, item.text, os.path.normpath(dataset_path / item.path))
-        for number, item in items.items()
+        ListedClip(str(path), line, item.path, item.text, os.path.normpath(dataset_path / item.path))
+        for line, item in items.items()
     ]
     if rows and all(row.path.endswith(".pt") for row in rows):
         twin = path.with_name(path.name.replace("_mel_", "_audio_"))
         advice = f", here {twin}" if twin != path and twin.is_file() else ""
         raise DataError(f"{path}: its rows name mels (.pt), expected audio files: pass the audio list{advice}")
-    return rows, problems
+    return rows, {line - 1: fault for line, fault in faults.items()}
 
 
-def _measure_files(files: list[str], sampling_rate: int, workers: int) -> list[tuple[Header | None, Sound | str]]:
-    return run_parallel(partial(measure_file, sampling_rate=sampling_rate), files, workers, "report")
-
-
-def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | str]:
+def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, SoundMeasures | str]:
     """Return the header of an audio file (None if unreadable), and its sound or the problem with it."""
     try:
         with quiet_decoder(file):
@@ -192,12 +192,12 @@ def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | 
         return header, str(error)
 
 
-def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> Sound:
+def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> SoundMeasures:
     """Measure samples (N,) in [-1, 1]; N is at least 1."""
     leading, trailing = end_silences(samples, sampling_rate)
     runs = clipped_runs(samples)
     centred = silence.without_offset(samples)
-    return Sound(
+    return SoundMeasures(
         duration=len(samples) / sampling_rate,
         rms=_decibels(float(np.square(centred).mean())),
         peak=_decibels(float(np.abs(centred).max()) ** 2),
@@ -243,34 +243,186 @@ def outliers(values: Floats) -> Outliers:
     )
 
 
-def move_into_view(values: Floats) -> tuple[Floats, int]:
-    """Return the finite values (C,) with far ones moved to HISTOGRAM_DEVIATIONS from the median, and the number moved.
-
-    Nothing is moved unless that halves the range of the values.
-    """
-    finite = values[np.isfinite(values)]
-    median = np.median(finite)
-    reach = HISTOGRAM_DEVIATIONS * np.median(np.abs(finite - median)) or np.inf
-    clipped_values = np.clip(finite, median - reach, median + reach)
-    if np.ptp(finite) < 2 * np.ptp(clipped_values):
-        return finite, 0
-    return clipped_values, int((clipped_values != finite).sum())
-
-
-def group_by(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[list[Clip]]:
+def group_by(clips: Sequence[MeasuredClip], key: Callable[[MeasuredClip], Hashable]) -> list[list[MeasuredClip]]:
     """Group clips that share a key, largest group first; single clips are left out."""
-    groups: dict[Hashable, list[Clip]] = defaultdict(list)
+    groups: dict[Hashable, list[MeasuredClip]] = defaultdict(list)
     for clip in clips:
         groups[key(clip)].append(clip)
     return sorted((group for group in groups.values() if len(group) > 1), key=len, reverse=True)
 
 
-def group_same_audio(clips: Sequence[Clip]) -> list[list[Clip]]:
+def group_same_audio(clips: Sequence[MeasuredClip]) -> list[list[MeasuredClip]]:
     """Group clips with identical samples in different files."""
     groups = group_by(clips, lambda clip: clip.sound.digest)
     return [group for group in groups if len({clip.row.file for clip in group}) > 1]
 
 
-def lists_of(clips: Sequence[Clip]) -> Counter[str]:
-    """Count the clips of each filelist."""
-    return Counter(clip.row.place.filelist for clip in clips)
+# --- the tables ---
+
+
+def describe(found: Survey, spec: ModelSpec, options: Options) -> str:
+    """Write the report of a survey, with the number of unusable rows but not their problems; arguments as survey takes them."""
+    sections = [_overview(found), *_files(found)]
+    if found.clips:
+        findings = [_clipping(found.clips), _repetitions(found.clips), *_outliers(found.clips), *_limits(found.clips)]
+        findings.append(_characters(found.clips, spec, options))
+        nothing_found = [finding for finding in findings if "\n" not in finding]
+        sections += [_quantities(found.clips), *(finding for finding in findings if "\n" in finding)]
+        sections += ["\n".join(nothing_found)] if nothing_found else []
+    return "\n\n".join(sections)
+
+
+def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Indent a text table by two spaces, to stand below its section's title."""
+    return indent(text_table(columns, header, rows), "  ")
+
+
+def _overview(found: Survey) -> str:
+    rows = []
+    for name, problems in found.problems.items():
+        clips = [clip for clip in found.clips if clip.row.filelist == name]
+        rows.append((name, *_sums(clips, len(problems))))
+    if len(rows) > 1:
+        rows.append(("together", *_sums(found.clips, sum(map(len, found.problems.values())))))
+    return table("<>>>>>", ("filelist", "clips", "unusable rows", "hours", "words", "characters"), rows)
+
+
+def _sums(clips: Sequence[MeasuredClip], unusable: int) -> tuple[int, int, str, int, int]:
+    hours = sum(clip.sound.duration for clip in clips) / 3600
+    return len(clips), unusable, f"{hours:.3f}", sum(c.words for c in clips), sum(c.characters for c in clips)
+
+
+def _files(found: Survey) -> Iterator[str]:
+    """Yield tables of rates, channels and formats of all headers, including those of unusable files."""
+    for name, field in (("sampling rate (Hz)", "rate"), ("channels", "channels"), ("encoding", "encoding")):
+        counts = Counter(str(getattr(header, field)) for header in found.headers)
+        if counts:
+            yield table("<>", (name, "files"), counts.most_common())
+
+
+def _quantities(clips: Sequence[MeasuredClip]) -> str:
+    quantities: tuple[tuple[str, int, list[float]], ...] = (
+        ("duration (s)", 2, [clip.sound.duration for clip in clips]),
+        ("words", 0, [clip.words for clip in clips]),
+        ("characters", 0, [clip.characters for clip in clips]),
+        ("characters a second", 1, [clip.pace for clip in clips]),
+        ("level, RMS (dBFS)", 1, [clip.sound.rms for clip in clips]),
+        ("peak (dBFS)", 1, [clip.sound.peak for clip in clips]),
+        ("silence at the beginning (s)", 2, [clip.sound.leading_silence for clip in clips]),
+        ("silence at the end (s)", 2, [clip.sound.trailing_silence for clip in clips]),
+    )
+    # + 0.0, so that a peak that rounds to zero is not printed as -0.0
+    rows = [
+        (name, *(f"{round(v, digits) + 0.0:.{digits}f}" for v in _spread(values)))
+        for name, digits, values in quantities
+    ]
+    note = (
+        "  0 dBFS: every sample at full scale. "
+        f"Silence: frames of {silence.FRAME * 1000:g} ms more than {silence.DEPTH:g} dB below the clip's loudest."
+    )
+    return table("<>>>>>>", ("", "least", "5 %", "median", "mean", "95 %", "most"), rows) + "\n" + note
+
+
+def _spread(values: Sequence[float]) -> tuple[float, ...]:
+    # not interpolated, since one value may be -inf dB
+    low, high = np.quantile(values, (0.05, 0.95), method="inverted_cdf")
+    return min(values), low, float(np.median(values)), float(np.mean(values)), high, max(values)
+
+
+def _name_clips(title: str, found: Sequence[tuple[MeasuredClip, Sequence[Any]]], extra: Sequence[str]) -> str:
+    """Write a table of a finding's first WORST clips with their measurements; a single line if there are none."""
+    if not found:
+        return f"{title}: none"
+    more = f", the first {WORST}" if len(found) > WORST else ""
+    rows = [(*cells, clip.row.place, clip.row.path) for clip, cells in found[:WORST]]
+    columns = ">" * len(extra) + "<<"
+    return f"{title}: {counted(len(found), 'clip')}{more}\n" + table(columns, (*extra, "row", "file"), rows)
+
+
+def _clipping(clips: Sequence[MeasuredClip]) -> str:
+    clipped = [clip for clip in clips if clip.sound.clipped_runs]
+    clipped.sort(key=lambda clip: (clip.sound.clipped_runs, clip.sound.longest_run), reverse=True)
+    found = [(clip, (clip.sound.clipped_runs, clip.sound.longest_run)) for clip in clipped]
+    title = f"Clipping, runs of at least {CLIPPED_RUN} samples at full scale"
+    return _name_clips(title, found, ("runs", "longest (samples)"))
+
+
+def _repetitions(clips: Sequence[MeasuredClip]) -> str:
+    kinds = {
+        "path": group_by(clips, lambda clip: clip.row.file),
+        "text": group_by(clips, lambda clip: clip.row.text),
+        "audio, other path": group_same_audio(clips),
+    }
+    if not any(kinds.values()):
+        return "Repetitions of a path, a text or the samples of a clip: none"
+    rows = []
+    for kind, groups in kinds.items():
+        across = sum(len({clip.row.filelist for clip in group}) > 1 for group in groups)
+        rows.append((kind, len(groups), sum(map(len, groups)), across))
+    parts = ["Repetitions\n" + table("<>>>", ("same", "groups", "clips", "groups across filelists"), rows)]
+    for kind, groups in kinds.items():
+        if groups:
+            parts.append(_groups(kind, groups))
+    return "\n".join(parts)
+
+
+def _groups(kind: str, groups: Sequence[Sequence[MeasuredClip]]) -> str:
+    rows = []
+    for group in groups[:WORST]:
+        places = [clip.row.place for clip in group[:3]] + (["…"] if len(group) > 3 else [])
+        shared = repr(shorten(group[0].row.text, SHOWN_TEXT)) if kind == "text" else group[0].row.path
+        rows.append((len(group), shared, ", ".join(places)))
+    return table("><<", ("clips", f"same {kind}", "rows"), rows)
+
+
+def _outliers(clips: Sequence[MeasuredClip]) -> Iterator[str]:
+    for name, unit, values in (
+        ("Duration", "s", [clip.sound.duration for clip in clips]),
+        ("Characters a second", "", [clip.pace for clip in clips]),
+    ):
+        far = outliers(np.array(values))
+        found = [(clips[i], (f"{values[i]:.2f}", f"{far.deviations[i]:.2f}")) for i in far.indices]
+        around = f"{far.median:.2f} {unit}".rstrip()
+        title = f"{name} beyond {OUTLIER_DEVIATIONS:g} MADs of {far.deviation:.2f} from the median of {around}"
+        yield _name_clips(title, found, (name.lower(), "MADs off"))
+
+
+def _limits(clips: Sequence[MeasuredClip]) -> Iterator[str]:
+    by_length = sorted(clips, key=lambda clip: clip.sound.duration)
+    wordy = sorted((clip for clip in clips if clip.characters > LONG_TEXT), key=lambda clip: -clip.characters)
+    yield _name_clips(
+        f"Texts of over {LONG_TEXT} characters", [(clip, [clip.characters]) for clip in wordy], ["characters"]
+    )
+    long = [clip for clip in reversed(by_length) if clip.sound.duration > LONG_CLIP]
+    short = [clip for clip in by_length if clip.sound.duration < SHORT_CLIP]
+    for title, chosen in ((f"Longer than {LONG_CLIP:g} s", long), (f"Shorter than {SHORT_CLIP:g} s", short)):
+        yield _name_clips(title, [(clip, [f"{clip.sound.duration:.2f}"]) for clip in chosen], ["duration (s)"])
+    silent = [(clip, [f"{clip.sound.duration:.2f}"]) for clip in clips if not np.isfinite(clip.sound.rms)]
+    yield _name_clips("Silent throughout", silent, ["duration (s)"])
+
+
+def _characters(clips: Sequence[MeasuredClip], spec: ModelSpec, options: Options) -> str:
+    assert isinstance(spec.inference, AcousticInference)
+    texts: Counter[str] = Counter()
+    first: dict[str, MeasuredClip] = {}
+    for clip in clips:
+        for character in spec.inference.dropped(clip.row.text, options):
+            texts[character] += 1
+            first.setdefault(character, clip)
+    title = f"Characters that {', '.join(options['text_cleaners'])} drop"
+    if not texts:
+        return f"{title}: none"
+    rows = [
+        (count, f"U+{ord(character):04X}", _name(character), first[character].row.place, _printable(character))
+        for character, count in texts.most_common()
+    ]  # the character comes last, because a wide or combining one would shift the columns after it
+    header = ("texts", "code point", "name", "first row", "character")
+    return f"{title}: {len(texts):,} kinds\n" + table("><<<<", header, rows)
+
+
+def _name(character: str) -> str:
+    return unicodedata.name(character, "no name").lower()
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else ascii(character)

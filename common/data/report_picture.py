@@ -1,230 +1,32 @@
-"""A corpus report: tables and one picture of the measurements in common.data.clip_report.
+"""The picture of a data report: durations, pace, levels and silences of the clips.
 
 matplotlib is used as in common.data.pictures: Agg only, imported late.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.audio import silence
-from common.data.clip_report import (
-    CLIPPED_RUN,
-    OUTLIER_DEVIATIONS,
-    Clip,
-    Floats,
-    Outliers,
-    Survey,
-    group_by,
-    group_same_audio,
-    lists_of,
-    move_into_view,
-    outliers,
-)
 from common.data.pictures import DPI
-from common.errors import shorten
-from common.tables import text_table
+from common.data.report import OUTLIER_DEVIATIONS, Floats, MeasuredClip, Outliers, outliers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WORST = 10  # most rows of a table of clips
-LONG_TEXT = 200  # characters
-LONG_CLIP, SHORT_CLIP = 11.0, 0.3  # s
-SHOWN_TEXT = 60  # characters
-
-
-def describe(found: Survey, cleaners: Sequence[str], dropped: Callable[[str], list[str]]) -> str:
-    """Write the report of a survey, with the number of unusable rows but not their problems.
-
-    Args:
-        found: the survey.
-        cleaners: the names of the cleaners, for a title.
-        dropped: maps a text to the characters that these cleaners drop, each once.
-    """
-    sections = [_overview(found), *_files(found)]
-    if found.clips:
-        findings = [_clipping(found.clips), _repetitions(found.clips), *_outliers(found.clips), *_limits(found.clips)]
-        findings.append(_characters(found.clips, cleaners, dropped))
-        in_order = [finding for finding in findings if "\n" in finding]
-        nothing_found = [finding for finding in findings if "\n" not in finding]
-        sections += [_quantities(found.clips), *in_order]
-        sections += ["\n".join(nothing_found)] if nothing_found else []
-    return "\n\n".join(sections)
-
-
-def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Indent a text table by two spaces, to stand below its section's title."""
-    return indent(text_table(columns, header, rows), "  ")
-
-
-def _overview(found: Survey) -> str:
-    unusable = Counter(place.filelist for place, _ in found.problems)
-    rows = []
-    for name in dict.fromkeys(found.filelists):
-        clips = [clip for clip in found.clips if clip.row.place.filelist == name]
-        rows.append((name, *_sums(clips, unusable[name])))
-    if len(rows) > 1:
-        rows.append(("together", *_sums(found.clips, len(found.problems))))
-    return table("<>>>>>", ("filelist", "clips", "unusable rows", "hours", "words", "characters"), rows)
-
-
-def _sums(clips: Sequence[Clip], unusable: int) -> tuple[int, int, str, int, int]:
-    hours = sum(clip.sound.duration for clip in clips) / 3600
-    return len(clips), unusable, f"{hours:.3f}", sum(c.words for c in clips), sum(c.characters for c in clips)
-
-
-def _files(found: Survey) -> Iterator[str]:
-    """Yield tables of rates, channels and formats of all headers, including those of unusable files."""
-    for name, field in (("sampling rate (Hz)", "rate"), ("channels", "channels"), ("encoding", "encoding")):
-        counts = Counter(str(getattr(header, field)) for header in found.headers)
-        if counts:
-            yield table("<>", (name, "files"), counts.most_common())
-
-
-def _quantities(clips: Sequence[Clip]) -> str:
-    quantities: tuple[tuple[str, int, list[float]], ...] = (
-        ("duration (s)", 2, [clip.sound.duration for clip in clips]),
-        ("words", 0, [clip.words for clip in clips]),
-        ("characters", 0, [clip.characters for clip in clips]),
-        ("characters a second", 1, [clip.pace for clip in clips]),
-        ("level, RMS (dBFS)", 1, [clip.sound.rms for clip in clips]),
-        ("peak (dBFS)", 1, [clip.sound.peak for clip in clips]),
-        ("silence at the beginning (s)", 2, [clip.sound.leading_silence for clip in clips]),
-        ("silence at the end (s)", 2, [clip.sound.trailing_silence for clip in clips]),
-    )
-    # + 0.0, so that a peak that rounds to zero is not printed as -0.0
-    rows = [
-        (name, *(f"{round(v, digits) + 0.0:.{digits}f}" for v in _spread(values)))
-        for name, digits, values in quantities
-    ]
-    note = (
-        "  0 dBFS: every sample at full scale. "
-        f"Silence: frames of {silence.FRAME * 1000:g} ms more than {silence.DEPTH:g} dB below the clip's loudest."
-    )
-    return table("<>>>>>>", ("", "least", "5 %", "median", "mean", "95 %", "most"), rows) + "\n" + note
-
-
-def _spread(values: Sequence[float]) -> tuple[float, ...]:
-    # not interpolated, since one value may be -inf dB
-    low, high = np.quantile(values, (0.05, 0.95), method="inverted_cdf")
-    return min(values), low, float(np.median(values)), float(np.mean(values)), high, max(values)
-
-
-def _name_clips(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:
-    """Write a table of a finding's first WORST clips with their measurements; a single line if there are none."""
-    if not found:
-        return f"{title}: none"
-    clips = "clip" if len(found) == 1 else "clips"
-    more = f", the first {WORST}" if len(found) > WORST else ""
-    rows = [(*cells, clip.row.place, clip.row.path) for clip, cells in found[:WORST]]
-    columns = ">" * len(extra) + "<<"
-    return f"{title}: {len(found):,} {clips}{more}\n" + table(columns, (*extra, "row", "file"), rows)
-
-
-def _clipping(clips: Sequence[Clip]) -> str:
-    clipped = [clip for clip in clips if clip.sound.clipped_runs]
-    clipped.sort(key=lambda clip: (clip.sound.clipped_runs, clip.sound.longest_run), reverse=True)
-    found = [(clip, (clip.sound.clipped_runs, clip.sound.longest_run)) for clip in clipped]
-    title = f"Clipping, runs of at least {CLIPPED_RUN} samples at full scale"
-    return _name_clips(title, found, ("runs", "longest (samples)"))
-
-
-def _repetitions(clips: Sequence[Clip]) -> str:
-    kinds = {
-        "path": group_by(clips, lambda clip: clip.row.file),
-        "text": group_by(clips, lambda clip: clip.row.text),
-        "audio, other path": group_same_audio(clips),
-    }
-    if not any(kinds.values()):
-        return "Repetitions of a path, a text or the samples of a clip: none"
-    rows = []
-    for kind, groups in kinds.items():
-        across = sum(len(lists_of(group)) > 1 for group in groups)
-        rows.append((kind, len(groups), sum(map(len, groups)), across))
-    parts = ["Repetitions\n" + table("<>>>", ("same", "groups", "clips", "groups across filelists"), rows)]
-    for kind, groups in kinds.items():
-        if groups:
-            parts.append(_groups(kind, groups))
-    return "\n".join(parts)
-
-
-def _groups(kind: str, groups: Sequence[Sequence[Clip]]) -> str:
-    rows = []
-    for group in groups[:WORST]:
-        places = [str(clip.row.place) for clip in group[:3]] + (["…"] if len(group) > 3 else [])
-        shared = repr(shorten(group[0].row.text, SHOWN_TEXT)) if kind == "text" else group[0].row.path
-        rows.append((len(group), shared, ", ".join(places)))
-    return table("><<", ("clips", f"same {kind}", "rows"), rows)
-
-
-def _outliers(clips: Sequence[Clip]) -> Iterator[str]:
-    for name, unit, values in (
-        ("Duration", "s", [clip.sound.duration for clip in clips]),
-        ("Characters a second", "", [clip.pace for clip in clips]),
-    ):
-        far = outliers(np.array(values))
-        found = [(clips[i], (f"{values[i]:.2f}", f"{far.deviations[i]:.2f}")) for i in far.indices]
-        around = f"{far.median:.2f} {unit}".rstrip()
-        title = f"{name} beyond {OUTLIER_DEVIATIONS:g} MADs of {far.deviation:.2f} from the median of {around}"
-        yield _name_clips(title, found, (name.lower(), "MADs off"))
-
-
-def _limits(clips: Sequence[Clip]) -> Iterator[str]:
-    by_length = sorted(clips, key=lambda clip: clip.sound.duration)
-    wordy = sorted((clip for clip in clips if clip.characters > LONG_TEXT), key=lambda clip: -clip.characters)
-    yield _name_clips(
-        f"Texts of over {LONG_TEXT} characters", [(clip, [clip.characters]) for clip in wordy], ["characters"]
-    )
-    long = [clip for clip in reversed(by_length) if clip.sound.duration > LONG_CLIP]
-    short = [clip for clip in by_length if clip.sound.duration < SHORT_CLIP]
-    for title, chosen in ((f"Longer than {LONG_CLIP:g} s", long), (f"Shorter than {SHORT_CLIP:g} s", short)):
-        yield _name_clips(title, [(clip, [f"{clip.sound.duration:.2f}"]) for clip in chosen], ["duration (s)"])
-    silent = [(clip, [f"{clip.sound.duration:.2f}"]) for clip in clips if not np.isfinite(clip.sound.rms)]
-    yield _name_clips("Silent throughout", silent, ["duration (s)"])
-
-
-def _characters(clips: Sequence[Clip], cleaners: Sequence[str], dropped: Callable[[str], list[str]]) -> str:
-    texts: Counter[str] = Counter()
-    first: dict[str, Clip] = {}
-    for clip in clips:
-        for character in dropped(clip.row.text):
-            texts[character] += 1
-            first.setdefault(character, clip)
-    title = f"Characters that {', '.join(cleaners)} drop"
-    if not texts:
-        return f"{title}: none"
-    rows = [
-        (count, f"U+{ord(character):04X}", _name(character), first[character].row.place, _printable(character))
-        for character, count in texts.most_common()
-    ]  # the character comes last, because a wide or combining one would shift the columns after it
-    header = ("texts", "code point", "name", "first row", "character")
-    return f"{title}: {len(texts):,} kinds\n" + table("><<<<", header, rows)
-
-
-def _name(character: str) -> str:
-    return unicodedata.name(character, "no name").lower()
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else ascii(character)
-
-
-# --- the picture: durations, pace, levels and silences of the clips ---
-
+HISTOGRAM_DEVIATIONS = (
+    8.0  # median absolute deviations; values farther out share the outermost bars, to keep the others apart
+)
 BINS = 40
 BARS_END = 0.84  # share of a histogram's height; the legend is above
 PLAIN, DARK, FIRST, SECOND = "#4C78A8", "0.25", "#E45756", "#F2A93B"  # bars and dots, lines, the two kinds of outliers
 
 
-def plot_clips(clips: Sequence[Clip], title: str) -> Figure:
+def plot_clips(clips: Sequence[MeasuredClip], title: str) -> Figure:
     """Draw at least one clip's measurements: histograms above, characters over duration and the ends' silence below."""
     from matplotlib.figure import Figure
 
@@ -263,7 +65,7 @@ def _draw_histogram(axes: Axes, values: Floats, far: Outliers, label: str) -> No
     _finish(axes, label)
 
 
-def _draw_levels(axes: Axes, clips: Sequence[Clip]) -> None:
+def _draw_levels(axes: Axes, clips: Sequence[MeasuredClip]) -> None:
     rms, peak = _finite([clip.sound.rms for clip in clips]), _finite([clip.sound.peak for clip in clips])
     if len(rms):  # pure silence has no level
         edges = _edges(np.concatenate([rms, peak]))
@@ -313,7 +115,7 @@ def _draw_scatter(axes: Axes, durations: Floats, characters: Floats, by_duration
     )
 
 
-def _draw_silences(axes: Axes, clips: Sequence[Clip]) -> None:
+def _draw_silences(axes: Axes, clips: Sequence[MeasuredClip]) -> None:
     leading = np.array([clip.sound.leading_silence for clip in clips])
     trailing = np.array([clip.sound.trailing_silence for clip in clips])
     values_in_view, moved = move_into_view(np.concatenate([leading, trailing]))
@@ -326,6 +128,20 @@ def _draw_silences(axes: Axes, clips: Sequence[Clip]) -> None:
         f"more than {silence.DEPTH:g} dB below the clip's loudest" + (f"\nlast bar: {moved} longer" if moved else "")
     )
     _finish(axes, "silence at the ends (s)")
+
+
+def move_into_view(values: Floats) -> tuple[Floats, int]:
+    """Return the finite values (C,) with far ones moved to HISTOGRAM_DEVIATIONS from the median, and the number moved.
+
+    Nothing is moved unless that halves the range of the values.
+    """
+    finite = values[np.isfinite(values)]
+    median = np.median(finite)
+    reach = HISTOGRAM_DEVIATIONS * np.median(np.abs(finite - median)) or np.inf
+    clipped_values = np.clip(finite, median - reach, median + reach)
+    if np.ptp(finite) < 2 * np.ptp(clipped_values):
+        return finite, 0
+    return clipped_values, int((clipped_values != finite).sum())
 
 
 def _finite(values: Sequence[float]) -> Floats:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.data.clip_report import FULL_SCALE, clipped_runs
+from common.data.report import FULL_SCALE, clipped_runs
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.levels import LOWEST
 

@@ -14,7 +14,7 @@ from common.data.number_words import PREFIX, find_language, find_left, numbers_c
 from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import atomic_write
-from models import REGISTRY
+from models import acoustic_spec
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project
 
@@ -97,9 +97,8 @@ def training_problems(project: Project, rows: Sequence[ClipRow], options: Option
         rows: rows with texts.
         options: text_cleaners, symbols and sampling_rate, as in training.
     """
-    spec = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
     utterances = [Utterance(clip_path(project, row.clip), row.text) for row in rows]
-    found = unusable_rows(spec, options | {"dataset_path": str(project.root)}, utterances)
+    found = unusable_rows(acoustic_spec(), options | {"dataset_path": str(project.root)}, utterances)
     return {rows[index].clip: problem for index, problem in found.items()}
 
 

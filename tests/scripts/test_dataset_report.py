@@ -11,15 +11,13 @@ from PIL import Image
 from scripts.dataset_report import parse_args
 from tacotron2.data_function import Tacotron2DataConfig
 from tests.recipe import ROOT, Result, run
+from tests.sounds import RATE, save, tone
 
 pytestmark = pytest.mark.slow
 
-RATE = 22050
-
 
 def write(path: Path, seconds: float, amplitude: float = 0.25, rate: int = RATE, frequency: int = 300) -> None:
-    time = np.arange(round(seconds * rate)) / rate
-    soundfile.write(path, amplitude * np.sin(2 * np.pi * frequency * time), rate, subtype="PCM_16")
+    save(path, tone(seconds, rate, frequency, amplitude), rate, "PCM_16")
 
 
 @pytest.fixture
@@ -112,9 +110,11 @@ def test_only_the_worst_ten_are_listed(corpus: Path) -> None:
 
 
 def test_repetitions_in_and_across_lists(corpus: Path) -> None:
-    (corpus / "copy.wav").write_bytes((corpus / "c3.wav").read_bytes())
+    samples, _ = soundfile.read(corpus / "c3.wav", dtype="int16")
+    save(corpus / "copy.flac", samples)
+    save(corpus / "backwards.wav", samples[::-1])
     first_text = (corpus / "list.txt").read_text().splitlines()[0].split("|")[1]
-    append(corpus, f"c4.wav|{'w' * 36}", "copy.wav|" + "v" * 35)
+    append(corpus, f"c4.wav|{'w' * 36}", "copy.flac|" + "v" * 35, "backwards.wav|" + "u" * 35)
     append(corpus, f"./c5.wav|{first_text}", name="val.txt")
     result = report(corpus, names=("list.txt", "val.txt"))
     assert result.code == 0
@@ -123,28 +123,44 @@ def test_repetitions_in_and_across_lists(corpus: Path) -> None:
     assert cells(result.out, "audio, other path ") == ["audio, other path", "1", "2", "0"]
     assert f"{corpus}/list.txt:4, {corpus}/list.txt:14" in result.out
     assert f"{corpus}/list.txt:6, {corpus}/val.txt:1" in result.out
-    assert cells(result.out, "together")[1:3] == ["15", "0"]
+    assert cells(result.out, "together")[1:3] == ["16", "0"]
 
 
 def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     write(corpus / "rate.wav", 1, rate=16000)
-    soundfile.write(corpus / "stereo.wav", np.zeros((100, 2)), RATE)
-    (corpus / "junk.wav").write_bytes(b"junk")
+    save(corpus / "stereo.wav", np.zeros((100, 2)))
+    for name in ("junk.wav", "headerless.raw"):
+        (corpus / name).write_bytes(b"nope" * 50)
     (corpus / "cut.wav").write_bytes((corpus / "c0.wav").read_bytes()[:9000])
-    rows = ["gone", "rate", "stereo", "junk", "cut"]
-    append(corpus, *(f"{name}.wav|Text." for name in rows), "c1.wav|", "c1.wav")
-    result = report(corpus)
+    problems = {
+        "gone.wav|Text.": "no such audio file",
+        "rate.wav|Text.": "16000 Hz, expected 22050 Hz",
+        "stereo.wav|Text.": "2 channels, expected mono",
+        "junk.wav|Text.": "not an audio file",
+        "headerless.raw|Text.": "one without a header",
+        "cut.wav|Text.": "cut short",
+        "c1.wav|": "no text",
+        "c1.wav": "0 '|'",
+        "c1.wav|caf\udce9": "UTF-8",
+    }
+    with (corpus / "list.txt").open("ab") as file:
+        file.write("".join(f"{row}\n" for row in problems).encode("utf-8", "surrogateescape"))
+    append(corpus, "no bar", "c1.wav|In another list.", "gone.wav|—", name="a.txt")
+    result = report(corpus, names=("list.txt", "a.txt"))
     assert result.code == 1
-    assert cells(result.out, str(corpus / "list.txt"))[1:3] == ["12", "7"]
-    assert cells(result.out, "16000") == ["16000", "1"]
+    assert cells(result.out, str(corpus / "list.txt"))[1:3] == ["12", "9"]
+    assert cells(result.out, "together")[1:3] == ["13", "11"]
+    assert cells(result.out, "16000") == ["16000", "1"]  # of every header that can be read
+    assert cells(result.out, "WAV PCM_16") == ["WAV PCM_16", "16"]
     assert (corpus / "out" / "dataset_report.png").exists()
     head, *lines, tail = result.err.splitlines()
     assert head == "error: unusable rows"
-    assert [line.split(": ")[0] for line in lines] == [f"{corpus / 'list.txt'}:{n}" for n in range(13, 20)]
-    wanted = ["no such audio file", "16000 Hz", "2 channels", "not an audio file", "cut short", "no text", "0 '|'"]
-    assert all(words in line for words, line in zip(wanted, lines, strict=True))
-    assert [line.count("16000 Hz") for line in lines] == [0, 1, 0, 0, 0, 0, 0]  # once is enough
-    assert tail.startswith(f"unusable: 7 of 19 rows (paths are relative to --dataset-path, now {corpus})")
+    places = [f"{corpus / 'list.txt'}:{n}" for n in range(13, 22)] + [f"{corpus / 'a.txt'}:{n}" for n in (1, 3)]
+    assert [line.split(": ")[0] for line in lines] == places
+    assert all(words in line for words, line in zip(problems.values(), lines, strict=False))
+    assert [line.count("16000 Hz") for line in lines] == [0, 1, *[0] * 9]  # once is enough
+    assert "nothing to speak" in lines[-1] and "no such audio file" in lines[-1]
+    assert tail.startswith(f"unusable: 11 of 24 rows (paths are relative to --dataset-path, now {corpus})")
 
 
 def test_rows_that_training_refuses_are_unusable(corpus: Path) -> None:
@@ -173,12 +189,15 @@ def test_mels_missing_lists_and_missing_clips_are_refused(corpus: Path) -> None:
     result = run("scripts/dataset_report.py", "filelists/clock_mel_text_val_filelist.txt", "-o", corpus)
     assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
     assert "pass the audio list, here filelists/clock_audio_text_val_filelist.txt" in result.err
-    result = report(corpus, names=("none.txt",))
-    assert (result.code, len(result.err.splitlines())) == (1, 1)
-    assert "no such file" in result.err
+    append(corpus, "a.pt|One.", name="mels.txt")
     append(corpus, "gone.wav|One.", name="gone.txt")
-    result = report(corpus, names=("gone.txt",))
-    assert result.code == 1 and "unusable: 1 of 1 row" in result.err
+    for name, message in (
+        ("none.txt", "no such file"),
+        ("mels.txt", "expected audio files: pass the audio list\n"),
+        ("gone.txt", "unusable: 1 of 1 row "),
+    ):
+        result = report(corpus, names=(name,))
+        assert result.code == 1 and message in result.err
     assert not (corpus / "out").exists()
 
 

@@ -1,0 +1,120 @@
+"""Measurements of clips against signals of known levels, outliers, and the picture; tests/scripts has the command."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import signal, stats
+
+from common.data import report
+from common.data.report import ListedClip, MeasuredClip
+from common.data.report_picture import move_into_view, plot_clips
+from tests.sounds import RATE
+from tests.sounds import tone as sine
+
+
+def tone(seconds: float, amplitude: float = 0.5) -> np.ndarray:
+    """A whole number of periods, so that its mean square is exactly half of its amplitude's."""
+    return sine(seconds, hertz=490, amplitude=amplitude).astype(np.float32)
+
+
+def clip(path: str, text: str, seconds: float, amplitude: float = 0.5) -> MeasuredClip:
+    return MeasuredClip(ListedClip("a.txt", 1, path, text, path), report.measure(tone(seconds, amplitude), RATE))
+
+
+@pytest.mark.parametrize("amplitude", [0.5, 0.01])
+def test_levels_of_a_sine_a_full_square_wave_and_zeros(amplitude: float) -> None:
+    sound = report.measure(tone(1.0, amplitude), RATE)
+    assert sound.duration == 1.0
+    assert sound.rms == pytest.approx(20 * np.log10(amplitude) - 10 * np.log10(2), abs=1e-4)
+    assert sound.peak == pytest.approx(20 * np.log10(amplitude), abs=0.01)
+    square = signal.square(2 * np.pi * 50 * np.arange(RATE) / RATE).astype(np.float32)
+    assert report.measure(square, RATE)[1:3] == pytest.approx((0.0, 0.0), abs=0.1)  # periods are cut
+    for offset in (0, 0.005):
+        nothing = report.measure(np.full(RATE, offset, np.float32), RATE)
+        assert (nothing.rms, nothing.peak, nothing.clipped_runs) == (-np.inf, -np.inf, 0)
+        assert (nothing.leading_silence, nothing.trailing_silence) == (1.0, 1.0)
+        moved = report.measure(0.5 * square + np.float32(offset), RATE)
+        assert (moved.rms, moved.peak) == pytest.approx((report.measure(0.5 * square, RATE)[1:3]), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("floor_db", "leading", "trailing"),
+    [(-np.inf, 0.25, 0.4), (-46.0, 0.25, 0.4), (-34.0, 0.0, 0.0)],
+    ids=["zeros", "noise below", "noise above"],
+)
+@pytest.mark.parametrize("level", [1.0, 0.01])
+def test_silence_at_the_ends(floor_db: float, leading: float, trailing: float, level: float) -> None:
+    """Noise of a known level, relative to the tone's RMS, around a tone: at 40 dB below it becomes silence."""
+    noise = np.random.default_rng(0).normal(0, 0.5 / np.sqrt(2) * 10 ** (floor_db / 20), round(1.65 * RATE))
+    noise[round(0.25 * RATE) : round(1.25 * RATE)] = tone(1.0)[: round(1.25 * RATE) - round(0.25 * RATE)]
+    found = report.end_silences((level * noise).astype(np.float32), RATE)
+    assert found == pytest.approx((leading, trailing), abs=0.011)  # a frame of 10 ms
+
+
+def test_runs_at_full_scale() -> None:
+    samples = (np.random.default_rng(1).choice([0.2, 32767 / 32768, 32766 / 32768, -1.0], 5000)).astype(np.float32)
+    at_limit = [abs(sample) >= 32767 / 32768 for sample in samples.tolist()]
+    lengths = [len(list(run)) for value, run in itertools.groupby(at_limit) if value]
+    wanted = [length for length in lengths if length >= 3]
+    assert len(wanted) > 100
+    assert report.clipped_runs(samples).tolist() == wanted
+    sound = report.measure(samples, RATE)
+    assert (sound.clipped_runs, sound.longest_run) == (len(wanted), max(wanted))
+    assert report.clipped_runs(np.ones(7, np.float32)).tolist() == [7]
+    assert report.clipped_runs(tone(0.1, 0.999)).tolist() == []
+    assert report.end_silences(np.array([0.5, -0.5], np.float32), RATE) == (0.0, 0.0)  # shorter than a frame
+
+
+def test_outliers_are_those_beyond_5_deviations() -> None:
+    values = np.random.default_rng(2).standard_t(2, 500) + 7
+    found = report.outliers(values)
+    distances = np.abs(values - np.median(values)) / stats.median_abs_deviation(values)
+    np.testing.assert_allclose(found.deviations, distances)
+    wanted = np.flatnonzero(distances > 5)
+    assert 5 < len(wanted) < 100
+    assert found.indices == sorted(wanted, key=lambda i: -distances[i])
+    without_deviation = np.array([2.0, 2.0, 2.0, 9.0, 1.0])
+    assert report.outliers(without_deviation).indices == [3, 4]  # all that differs, worst first
+    assert report.outliers(np.array([3.0])).indices == []
+
+
+def test_far_values_are_moved_into_view() -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 100.0, -np.inf])
+    values_in_view, moved = move_into_view(values)  # of the finite ones: median 3.5, deviation 1.5
+    np.testing.assert_allclose(values_in_view, [1, 2, 3, 4, 5, 3.5 + 8 * 1.5])
+    assert moved == 1
+    equal_but_one = np.array([2.0] * 9 + [7.0])  # a deviation of 0 says nothing of what is far
+    values_in_view, moved = move_into_view(equal_but_one)
+    assert (values_in_view.tolist(), moved) == (equal_but_one.tolist(), 0)
+    values_in_view, moved = move_into_view(np.array([1.0, 2.0, 3.0, 16.0]))
+    assert (values_in_view.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
+
+
+def test_the_picture_shows_every_clip() -> None:
+    clips = [clip(f"{i}.wav", "x" * (10 + i % 7), 0.5 + 0.02 * (i % 11), 0.1 + 0.01 * i) for i in range(40)]
+    clips += [clip("far.wav", "x" * 12, 9.0), clip("silent.wav", "x" * 12, 0.6, amplitude=0.0)]
+    figure = plot_clips(clips, "costs $5 and $6")
+    panels = {axes.get_title(): axes for axes in figure.axes}
+    for title in ("duration (s)", "characters a second"):
+        assert sum(bar.get_height() for bar in panels[title].patches) == 42
+    assert sum(bar.get_height() for bar in panels["level (dBFS)"].patches if hasattr(bar, "get_height")) == 41
+    dots, of_duration, of_pace = panels["duration against characters"].collections[-3:]
+    np.testing.assert_allclose(dots.get_offsets()[:, 0], [c.sound.duration for c in clips])
+    np.testing.assert_allclose(dots.get_offsets()[:, 1], [c.characters for c in clips])
+    np.testing.assert_allclose(of_duration.get_offsets(), [[9.0, 12]])
+    assert [9.0, 12.0] in of_pace.get_offsets().tolist()
+
+
+def test_lines_of_the_picture_are_at_the_median_and_5_deviations_from_it() -> None:
+    seconds = [*(1.0 + 0.1 * number for number in range(11)), 4.0]
+    figure = plot_clips([clip(f"{i}.wav", "x" * 12, duration) for i, duration in enumerate(seconds)], "far")
+    panel = next(axes for axes in figure.axes if axes.get_title() == "duration (s)")
+    found = np.array([clip("", "", duration).sound.duration for duration in seconds])
+    middle, deviation = np.median(found), stats.median_abs_deviation(found)
+    lines = [line.get_xdata()[0] for line in panel.get_lines()]
+    np.testing.assert_allclose(lines, [middle, middle + 5 * deviation])
+    for amplitude in (0.5, 0.0):
+        figure = plot_clips([clip("a.wav", "One.", 0.5, amplitude)], "one")
+        (bar,) = [bar for bar in figure.axes[0].patches if bar.get_height()]
+        assert bar.get_x() <= 0.5 <= bar.get_x() + bar.get_width()
