@@ -1,8 +1,7 @@
 """The Asterisk prompts as a data set: one professional speaker, 16 kHz, about 500 clips; downloaded, never shipped.
 
-They are in the Debian packages asterisk-core-sounds-en and -en-g722; four more languages have similar packages. If these are not
-installed, apt and dpkg download and unpack them without root. Their licence, CC-BY-SA 3.0, requires attribution to the speaker and
-the same licence for copies.
+They are in the Debian packages asterisk-core-sounds-en and -en-g722. If these are not installed, apt and dpkg download and unpack
+them without root. Their licence, CC-BY-SA 3.0, requires attribution to the speaker and the same licence for copies.
 """
 
 from __future__ import annotations
@@ -22,15 +21,9 @@ from tqdm import tqdm
 from common.data.recordings import Recording, Rows
 from common.errors import DataError
 
-ENGLISH = "en"
-# Folder of a language's prompts; its name ends in the speaker's.
-FOLDERS = {
-    ENGLISH: "en_US_f_Allison",
-    "es": "es_MX_f_Allison",
-    "fr": "fr_CA_f_June",
-    "it": "it_IT_m_Carlo",
-    "ru": "ru_RU_f_IvrvoiceRU",
-}
+PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
+SOUNDS = Path("usr/share/asterisk/sounds/en_US_f_Allison")  # in the packages, as the next one
+PACKED_TRANSCRIPTS = Path("usr/share/doc", PACKAGES[0], "core-sounds-en.txt.gz")
 TRANSCRIPTS = "core-sounds-en.txt"
 FOLDER_VARIABLE = "ASTERISK_SOUNDS"
 NOTICE = "Asterisk core sounds, spoken by Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it"
@@ -38,32 +31,15 @@ NOT_SPEECH = re.compile(r"[\[(<]")  # in notes such as [ascending tones]
 FILES_AT_ONCE = 64  # files per ffmpeg process, as starting one takes longer than a clip
 
 
-def packages(language: str) -> tuple[str, str]:
-    """Return the names of the packages of a language."""
-    return f"asterisk-core-sounds-{language}", f"asterisk-core-sounds-{language}-g722"
-
-
-def places(language: str) -> tuple[Path, Path]:
-    """Return the folder of the prompts and the file of transcripts, relative to / or to the folder the packages are unpacked to."""
-    transcripts = Path("usr/share/doc", packages(language)[0], f"core-sounds-{language}.txt.gz")
-    return Path("usr/share/asterisk/sounds", FOLDERS[language]), transcripts
-
-
-def prepare(folder: Path, environment: Mapping[str, str], language: str = ENGLISH) -> Rows:
+def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
     """Decode all prompts that are speech to folder/decoded/*.wav at 16 kHz, and return their rows.
 
-    Args:
-        folder: of this language alone.
-        environment: may name a folder of the English prompts in FOLDER_VARIABLE.
-        language: one of FOLDERS.
-
-    Raises:
-        DataError: ffmpeg is missing, the prompts cannot be downloaded, or ffmpeg cannot decode them.
+    `environment` may name a folder of the prompts in FOLDER_VARIABLE. Raises DataError if ffmpeg is missing, or if they
+    cannot be downloaded or decoded.
     """
     ffmpeg = find_ffmpeg()
-    given = environment.get(FOLDER_VARIABLE) if language == ENGLISH else None
     try:
-        sounds, transcripts = find_sounds(folder, given, language)
+        sounds, transcripts = find_sounds(folder, environment.get(FOLDER_VARIABLE))
         texts = {prompt: text for prompt, text in read_transcripts(transcripts).items() if is_speech(text)}
         there = {prompt: sounds / f"{prompt}.g722" for prompt in texts}
         there = {prompt: path for prompt, path in there.items() if path.is_file()}
@@ -91,7 +67,7 @@ def find_ffmpeg() -> str:
         ) from None
 
 
-def find_sounds(folder: Path, given: str | None, language: str = ENGLISH) -> tuple[Path, Path]:
+def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
     """Find the folder of the prompts and the file of transcripts: given, installed, or else downloaded."""
     if given:
         files = [Path(given, TRANSCRIPTS), Path(given, f"{TRANSCRIPTS}.gz")]
@@ -101,17 +77,17 @@ def find_sounds(folder: Path, given: str | None, language: str = ENGLISH) -> tup
                 f"{FOLDER_VARIABLE}={given}: no {TRANSCRIPTS} or {TRANSCRIPTS}.gz in it, next to the .g722 files"
             )
         return Path(given), found
-    unpacked, (sounds, transcripts) = folder / "packages", places(language)
+    unpacked = folder / "packages"
     for root in (Path("/"), unpacked):
-        if (root / sounds).is_dir() and (root / transcripts).is_file():
-            return root / sounds, root / transcripts
-    fetch(unpacked, language)
-    return unpacked / sounds, unpacked / transcripts
+        if (root / SOUNDS).is_dir() and (root / PACKED_TRANSCRIPTS).is_file():
+            return root / SOUNDS, root / PACKED_TRANSCRIPTS
+    fetch(unpacked)
+    return unpacked / SOUNDS, unpacked / PACKED_TRANSCRIPTS
 
 
-def fetch(target: Path, language: str = ENGLISH) -> None:
-    """Download the packages of a language and unpack them into `target`, completely or not at all."""
-    wanted = " ".join(packages(language))
+def fetch(target: Path) -> None:
+    """Download the packages and unpack them into `target`, completely or not at all."""
+    wanted = " ".join(PACKAGES)
     if missing := [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]:
         raise DataError(
             f"{wanted}: not installed, and without {' and '.join(missing)} they cannot be fetched; name a folder with "
@@ -121,11 +97,11 @@ def fetch(target: Path, language: str = ENGLISH) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(target, ignore_errors=True)  # may contain another version with other paths
     with tempfile.TemporaryDirectory(prefix="packages.", dir=target.parent) as staging:
-        _download(Path(staging), packages(language))
+        _download(Path(staging), PACKAGES)
         for package in sorted(Path(staging).glob("*.deb")):
             _run(["dpkg", "-x", package.name, "unpacked"], Path(staging))
         unpacked = Path(staging, "unpacked")
-        for place in places(language):
+        for place in (SOUNDS, PACKED_TRANSCRIPTS):
             if not (unpacked / place).exists():
                 raise DataError(f"{wanted}: no {place} in them; these are not the packages of Debian and Ubuntu")
         os.replace(unpacked, target)

@@ -23,17 +23,16 @@ from typing import NamedTuple
 
 from common.arguments import copy_arguments, positive, sampling_rate, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
-from common.data.filelist import Utterance, has_lines, write_filelist
+from common.data.filelist import Utterance, choose_held_out, has_lines, write_filelist
 from common.data.mels import mel_path_of, unusable_rows
 from common.data.recordings import (
-    Clip,
+    CheckedClip,
     Recording,
     Rows,
     Treatment,
     add_problem,
     changes,
     check_clips,
-    choose_held_out,
     convert_clips,
     needs_copies,
     read_layout,
@@ -43,14 +42,15 @@ from common.errors import DataError, UsageError, exit_on_user_error, join_proble
 from common.files import locate_problems
 from common.options import add_fields, from_options, option
 from common.parser import Parser
+from common.progress import counted
 from common.spec import Options
-from models import REGISTRY
+from models import acoustic_spec
 from scripts import asterisk
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
-ACOUSTIC = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")  # the model of the printed commands
+ACOUSTIC = acoustic_spec()  # the model of the printed commands
 
 
 class Corpus(NamedTuple):
@@ -154,7 +154,7 @@ def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset
     return Corpus(str(path), name, read_list(path, dataset_path))
 
 
-def check(corpus: Corpus, args: RecordingsOptions) -> dict[str, Clip]:
+def check(corpus: Corpus, args: RecordingsOptions) -> dict[str, CheckedClip]:
     """Check all clips and return them by name. Raises DataError that lists all unusable rows."""
     clips = check_clips(corpus.rows, args.treatment, args.num_workers)
     bad = corpus.rows.problems
@@ -162,11 +162,13 @@ def check(corpus: Corpus, args: RecordingsOptions) -> dict[str, Clip]:
     if bad:
         lines = join_problems(locate_problems(corpus.place, bad))
         hint = "" if args.treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
-        raise DataError(f"{lines}\n{len(bad)} rows cannot be used; fix or remove them{hint}")
+        raise DataError(
+            f"{lines}\n{counted(len(bad), 'row')} cannot be used; fix or remove {'it' if len(bad) == 1 else 'them'}{hint}"
+        )
     return {recording.name: clips[recording.row] for recording in corpus.rows.recordings}
 
 
-def add_refusals(rows: Rows, clips: Mapping[int, Clip], args: RecordingsOptions) -> None:
+def add_refusals(rows: Rows, clips: Mapping[int, CheckedClip], args: RecordingsOptions) -> None:
     """Add the problems of rows that training refuses for their text or length; clips outside the limits are left out anyway."""
     shortest, longest = args.min_duration or 0.0, args.max_duration or math.inf
     good = [recording for recording in rows.recordings if recording.row not in rows.problems]
@@ -178,14 +180,16 @@ def add_refusals(rows: Rows, clips: Mapping[int, Clip], args: RecordingsOptions)
         add_problem(rows.problems, good[index].row, problem)
 
 
-def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float | None) -> dict[str, Clip]:
+def within_limits(
+    clips: dict[str, CheckedClip], shortest: float | None, longest: float | None
+) -> dict[str, CheckedClip]:
     """Select the clips within the limits in seconds, and print the others. Raises DataError if none remains."""
     short = [name for name, clip in clips.items() if shortest and clip.seconds < shortest]
     long = [name for name, clip in clips.items() if longest and clip.seconds > longest]
     for names, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
         if names:
             named = shorten_list([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
-            print(f"left out, {what}: {len(names)} clips: {', '.join(named)}")
+            print(f"left out, {what}: {counted(len(names), 'clip')}: {', '.join(named)}")
     within = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
     if not within:
         raise DataError("no clip is within --min-duration and --max-duration")
@@ -193,7 +197,7 @@ def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float
 
 
 def place_clips(
-    recordings: Sequence[Recording], clips: dict[str, Clip], folder: Path, treatment: Treatment, workers: int
+    recordings: Sequence[Recording], clips: dict[str, CheckedClip], folder: Path, treatment: Treatment, workers: int
 ) -> dict[str, Path]:
     """Return the file to train on by name of the clip: the recording or, if any clip has to be converted, its copy in `folder`."""
     if not needs_copies(clips.values(), treatment):
@@ -222,7 +226,7 @@ def write_lists(corpus: Corpus, files: dict[str, Path], validation: set[str], da
             target = filelist(folder, corpus.name, kind, part)
             content = "".join(rows)
             outcome = write_filelist(target, content, wanted="the output of these flags")
-            print(f"filelists: {target}: {len(rows)} clips, {outcome}")
+            print(f"filelists: {target}: {counted(len(rows), 'clip')}, {outcome}")
             differs = differs or not has_lines(target, content)
     if differs:
         print("note: training will read the existing filelists, not the result of these flags")
@@ -281,7 +285,7 @@ def main(argv: list[str] | None = None) -> None:
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
     corpus = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
     clips = within_limits(check(corpus, args), args.min_duration, args.max_duration)
-    validation = choose_held_out(list(clips), args.validation)
+    validation = choose_held_out({name: [name] for name in clips}, args.validation)
     recordings = [recording for recording in corpus.rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
         path_in_filelist(recording.path, dataset_path)
@@ -290,7 +294,7 @@ def main(argv: list[str] | None = None) -> None:
     write_lists(corpus, files, validation, dataset_path, filelists)
     lengths = [clip.seconds for clip in clips.values()]
     print(
-        f"{corpus.name}: {len(lengths)} clips, {sum(lengths) / 60:.1f} minutes, "
+        f"{corpus.name}: {counted(len(lengths), 'clip')}, {sum(lengths) / 60:.1f} minutes, "
         f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
     )
     small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)

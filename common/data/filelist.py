@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +12,11 @@ from typing import NamedTuple, TypeVar
 
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, locate_problems
+from common.progress import counted
 
 Item = TypeVar("Item")
+FEWEST_RECORDINGS = 10  # with these, whole recordings are held out
+LARGEST_EXCESS = 2.0  # times the wanted clips; held-out recordings may have no more
 
 
 class Utterance(NamedTuple):
@@ -101,6 +105,45 @@ def check_files(
     where = f"under {folder}" if os.path.isdir(dataset_path) else f"since there is no folder {folder}"
     advice = f"paths are relative to --dataset-path, now {folder}{_missing_files_hint(missing[0][1])}"
     raise DataError(f"{report}\n{len(missing)} of {len(utterances)} files are missing {where}: {advice}")
+
+
+def choose_held_out(by_recording: Mapping[str, Sequence[str]], validation: float) -> set[str]:
+    """Choose the clips for validation, a number of them or a share below 1, from the clips of each recording.
+
+    Whole recordings are chosen by the digests of their names, so that training has no clip of the same recording, and so that more
+    or fewer recordings move few clips; of fewer than FEWEST_RECORDINGS that were cut, the last clips of each. Raises DataError if
+    none is left for training.
+    """
+    total = sum(map(len, by_recording.values()))
+    count = max(1, round(validation * total)) if validation < 1 else int(validation)
+    if count >= total:
+        raise DataError(
+            f"{counted(total, 'usable clip')}, expected more than the {count} for validation (--validation)"
+        )
+    return _whole_recordings(by_recording, count) or _last_clips(by_recording, count, total)
+
+
+def _whole_recordings(by_recording: Mapping[str, Sequence[str]], count: int) -> set[str]:
+    """Choose whole recordings with at least `count` clips; none if there are too few, or they are too large."""
+    if len(by_recording) < FEWEST_RECORDINGS and any(len(clips) > 1 for clips in by_recording.values()):
+        return set()
+    chosen: set[str] = set()
+    for name in sorted(by_recording, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        if len(chosen) + len(by_recording[name]) <= LARGEST_EXCESS * count:
+            chosen |= set(by_recording[name])
+        if len(chosen) >= count:
+            return chosen
+    return set()
+
+
+def _last_clips(by_recording: Mapping[str, Sequence[str]], count: int, total: int) -> set[str]:
+    """Choose the last clips of each recording, in proportion to its clips; the largest remainders round up."""
+    shares = {name: count * len(clips) / total for name, clips in by_recording.items()}
+    numbers = {name: int(share) for name, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda name: (numbers[name] - shares[name], name))
+    for name in by_remainder[: count - sum(numbers.values())]:
+        numbers[name] += 1
+    return {clip for name, clips in by_recording.items() for clip in clips[len(clips) - numbers[name] :]}
 
 
 def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:

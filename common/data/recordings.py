@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -61,7 +60,7 @@ class Treatment:
     trim_silence: bool = False
 
 
-class Clip(NamedTuple):
+class CheckedClip(NamedTuple):
     """A checked recording: its rate in Hz, its channels, and the range of samples to keep."""
 
     rate: int
@@ -80,22 +79,21 @@ def read_layout(folder: Path) -> Rows:
 
     Raises DataError if metadata.csv is missing or has no rows.
     """
-    table = _read_rows(
-        folder / "metadata.csv", "; python -m studio.prepare FOLDER reads recordings with other texts or none"
-    )
+    hint = "; python -m studio.prepare FOLDER reads recordings with other texts or none"
+    table = _read_rows(folder / "metadata.csv", hint)
     places = {source.name: source.path for source in find_sources(folder).sources}
     names = Names(places)
-    recordings, problems = [], dict(table.problems)
-    for line, (identifier, text) in table.rows.items():
+
+    def place_of(identifier: str) -> tuple[Path, str]:
         found = names.find(identifier)
         files = [name for name in found if name.lower().endswith(ENDINGS)]
-        recordings.append(Recording(line - 1, places[files[0]] if files else folder / identifier, text))
-        if len(files) > 1:
-            problems[line - 1] = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
-        elif not files:
+        if not files:
             other = f"; {', '.join(found)} is of another format: convert it to wav" if found else ""
-            problems[line - 1] = f"no {identifier}{{{','.join(ENDINGS)}}} in {folder}{other}"
-    return _check_rows(recordings, problems, table.note)
+            return folder / identifier, f"no {identifier}{{{','.join(ENDINGS)}}} in {folder}{other}"
+        several = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
+        return places[files[0]], several if len(files) > 1 else ""
+
+    return _rows_of(table, [place_of(identifier) for identifier, _ in table.rows.values()])
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:
@@ -110,12 +108,8 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
         found, base = find_files(dataset_path, files), dataset_path
     if table.may_be_prose and not any(found):
         raise DataError(f"{path}: names no file under {path.parent} or {dataset_path}; expected rows path|text")
-    recordings, problems = [], dict(table.problems)
-    for place, (line, (file, text)) in zip(found, table.rows.items(), strict=True):
-        recordings.append(Recording(line - 1, place or base / file, text))
-        if not place:
-            problems[line - 1] = f"no file {base / file}"
-    return _check_rows(recordings, problems, table.note)
+    places = [(place or base / file, "" if place else f"no file {base / file}") for place, file in zip(found, files)]
+    return _rows_of(table, places)
 
 
 def _read_rows(path: Path, hint: str = "") -> Table:
@@ -128,16 +122,21 @@ def _read_rows(path: Path, hint: str = "") -> Table:
     return table
 
 
-def _check_rows(recordings: list[Recording], problems: dict[int, str], note: str) -> Rows:
-    """Add the problems of texts and names; two clips with one name, such as A.wav and A.flac, would share a copy and a mel."""
+def _rows_of(table: Table, places: Sequence[tuple[Path, str]]) -> Rows:
+    """Return the recordings of a table, given the file of each row or what is wrong with it, and all problems of its rows.
+
+    Two clips with one name, such as A.wav and A.flac, would share a copy and a mel.
+    """
+    rows = Rows([], dict(table.problems), table.note.removeprefix("; "))
     first: dict[str, int] = {}
-    for recording in recordings:
+    for (line, (_, text)), (place, problem) in zip(table.rows.items(), places, strict=True):
+        recording = Recording(line - 1, place, text)
+        rows.recordings.append(recording)
         earlier = first.setdefault(recording.name, recording.row)
-        if not recording.text:
-            add_problem(problems, recording.row, "no text")
-        if earlier != recording.row:
-            add_problem(problems, recording.row, f"a clip named {recording.name} is in row {earlier + 1}, too")
-    return Rows(recordings, problems, note.removeprefix("; "))
+        shared = f"a clip named {recording.name} is in row {earlier + 1}, too" if earlier != recording.row else ""
+        for found in filter(None, (problem, "" if text else "no text", shared)):
+            add_problem(rows.problems, recording.row, found)
+    return rows
 
 
 def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
@@ -145,16 +144,16 @@ def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
     problems[row] = f"{problems[row]}; {problem}" if row in problems else problem
 
 
-def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
+def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, CheckedClip]:
     """Return the samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and its properties.
 
     Raises what read_audio raises; with `treatment.resample`, any rate and number of channels is accepted.
     """
     audio = read_audio(path, None if treatment.resample else treatment.sampling_rate)
-    return audio.samples.numpy(), Clip(audio.rate, audio.channels, 0, len(audio.samples))
+    return audio.samples.numpy(), CheckedClip(audio.rate, audio.channels, 0, len(audio.samples))
 
 
-def check_clip(path: Path, treatment: Treatment) -> Clip | str:
+def check_clip(path: Path, treatment: Treatment) -> CheckedClip | str:
     """Return the properties of a recording and the range to keep, or the problem with it."""
     try:
         samples, clip = read_mono(path, treatment)
@@ -169,7 +168,7 @@ def check_clip(path: Path, treatment: Treatment) -> Clip | str:
     return clip._replace(start=max(0, start - margin), end=min(len(samples), end + margin))
 
 
-def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
+def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, CheckedClip]:
     """Return the clips of all good recordings by row, and add the problems of the others to the rows' problems."""
     there = [recording for recording in rows.recordings if os.path.isfile(recording.path)]
     check = partial(check_clip, treatment=treatment)
@@ -183,12 +182,12 @@ def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Cli
     return clips
 
 
-def needs_copies(clips: Iterable[Clip], treatment: Treatment) -> bool:
+def needs_copies(clips: Iterable[CheckedClip], treatment: Treatment) -> bool:
     """Return True if any recording must be converted or trimmed."""
     return treatment.trim_silence or any((c.rate, c.channels) != (treatment.sampling_rate, 1) for c in clips)
 
 
-def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
+def convert(job: tuple[Path, CheckedClip, Path], treatment: Treatment) -> str | None:
     """Make the 16-bit copy of a recording for training. Returns the problem with it, or None."""
     source, clip, target = job
     rate = treatment.sampling_rate
@@ -202,7 +201,9 @@ def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
     return None
 
 
-def convert_clips(jobs: Sequence[tuple[Path, Clip, Path]], treatment: Treatment, folder: Path, workers: int) -> int:
+def convert_clips(
+    jobs: Sequence[tuple[Path, CheckedClip, Path]], treatment: Treatment, folder: Path, workers: int
+) -> int:
     """Make the copies that are missing in `folder`, older than their recording, or made with other settings. Returns their number.
 
     Raises:
@@ -239,18 +240,7 @@ def _is_current(copy: Path, *sources: Path) -> bool:
     return os.path.isfile(copy) and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
 
 
-def choose_held_out(names: Sequence[str], validation: float) -> set[str]:
-    """Choose the clips for validation, a number or a share below 1: those whose names have the lowest hashes.
-
-    So adding or removing clips later moves few others. Raises DataError if none would be left for training.
-    """
-    count = max(1, round(validation * len(names))) if validation < 1 else int(validation)
-    if count >= len(names):
-        raise DataError(f"{len(names)} clips, expected more than the {count} for validation")
-    return set(sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
-
-
-def changes(clips: Mapping[str, Clip], treatment: Treatment) -> list[str]:
+def changes(clips: Mapping[str, CheckedClip], treatment: Treatment) -> list[str]:
     """Describe the changes made to clips, each with its number of clips."""
     rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
     phrases = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]

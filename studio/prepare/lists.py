@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from common.data.filelist import Utterance
+from common.data.filelist import Utterance, choose_held_out
 from common.data.mels import unusable_rows
 from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
 from common.data.transliteration import compose
-from common.errors import DataError
 from common.files import atomic_write
 from models import acoustic_spec
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project
-
-FEWEST_RECORDINGS = 10  # with these, whole recordings are held out
-LARGEST_EXCESS = 2.0  # times the wanted clips; held-out recordings may have no more
 
 Options = dict[str, object]
 PAD = "_"  # the first symbol of every alphabet
@@ -34,49 +29,13 @@ def select_usable(rows: Sequence[ClipRow]) -> list[ClipRow]:
     return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
 
 
-def held_out_clips(rows: Sequence[ClipRow], validation: float) -> set[str]:
-    """Choose the clips for validation, a number of them or a share below 1.
-
-    With FEWEST_RECORDINGS or more, whole recordings are chosen by the digests of their names, so that training has no clip of the
-    same recording; otherwise the last clips of each recording. Raises DataError if none is left for training.
-    """
-    count = max(1, round(validation * len(rows))) if validation < 1 else int(validation)
-    if count >= len(rows):
-        raise DataError(f"{len(rows)} usable clips, expected more than the {count} for validation (--validation)")
-    by_recording: dict[str, list[str]] = {}
-    for row in rows:
-        by_recording.setdefault(row.recording, []).append(row.clip)
-    whole = _whole_recordings(by_recording, count)
-    return whole if whole else _last_clips(by_recording, count, len(rows))
-
-
-def _whole_recordings(by_recording: dict[str, list[str]], count: int) -> set[str]:
-    """Choose whole recordings with at least `count` clips; none if there are too few, or they are too large."""
-    if len(by_recording) < FEWEST_RECORDINGS:
-        return set()
-    chosen: set[str] = set()
-    for name in sorted(by_recording, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        if len(chosen) + len(by_recording[name]) <= LARGEST_EXCESS * count:
-            chosen |= set(by_recording[name])
-        if len(chosen) >= count:
-            return chosen
-    return set()
-
-
-def _last_clips(by_recording: dict[str, list[str]], count: int, total: int) -> set[str]:
-    """Choose the last clips of each recording, in proportion to its clips; the largest remainders round up."""
-    shares = {name: count * len(clips) / total for name, clips in by_recording.items()}
-    numbers = {name: int(share) for name, share in shares.items()}
-    by_remainder = sorted(shares, key=lambda name: (numbers[name] - shares[name], name))
-    for name in by_remainder[: count - sum(numbers.values())]:
-        numbers[name] += 1
-    return {clip for name, clips in by_recording.items() for clip in clips[len(clips) - numbers[name] :]}
-
-
 def write_lists(project: Project, rows: Sequence[ClipRow], validation: float) -> tuple[list[ClipRow], list[ClipRow]]:
     """Write both filelists, rows path|text with paths relative to the project. Returns the rows of training and validation."""
     chosen = select_usable(rows)
-    apart = held_out_clips(chosen, validation)
+    by_recording: dict[str, list[str]] = {}
+    for row in chosen:
+        by_recording.setdefault(row.recording, []).append(row.clip)
+    apart = choose_held_out(by_recording, validation)
     parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
     for path, part in zip((project.training_list, project.validation_list), parts, strict=True):
         with atomic_write(path) as file:

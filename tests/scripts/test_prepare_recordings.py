@@ -19,24 +19,19 @@ from data_functions import get_dataset
 from models import REGISTRY
 from scripts import prepare_recordings
 from tests.recipe import MODELS, ROOT, run, succeed
+from tests.sounds import RATE, save, tone
 
 pytestmark = pytest.mark.slow
 
-RATE = 22050
 TEXTS = {"one": "The first.", "two": "The second one.", "three": "The third.", "four": "The fourth."}
-
-
-def tone(seconds: float, rate: int = RATE) -> np.ndarray:
-    return 0.3 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate)
 
 
 @pytest.fixture
 def voice(tmp_path: Path) -> Path:
     """A folder in LJSpeech's layout: four valid tones of 0.2 to 0.5 seconds."""
     folder = tmp_path / "voice"
-    (folder / "wavs").mkdir(parents=True)
     for number, name in enumerate(TEXTS):
-        soundfile.write(folder / "wavs" / f"{name}.wav", tone(0.2 + 0.1 * number), RATE)
+        save(folder / "wavs" / f"{name}.wav", tone(0.2 + 0.1 * number))
     (folder / "metadata.csv").write_text("".join(f"{name}|{text}\n" for name, text in TEXTS.items()))
     return folder
 
@@ -105,10 +100,10 @@ def test_headings_are_read_and_other_formats_are_named(tmp_path: Path, voice: Pa
 
 
 def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, voice: Path) -> None:
-    soundfile.write(voice / "wavs" / "one.wav", np.stack([tone(0.2), tone(0.2)], axis=1), RATE)
-    soundfile.write(voice / "wavs" / "two.wav", tone(0.2, 16000), 16000)
+    save(voice / "wavs" / "one.wav", np.stack([tone(0.2), tone(0.2)], axis=1))
+    save(voice / "wavs" / "two.wav", tone(0.2, 16000), 16000)
     (voice / "wavs" / "three.wav").write_text("no audio")
-    soundfile.write(voice / "wavs" / "four.wav", np.full(100, np.nan), RATE, subtype="FLOAT")
+    save(voice / "wavs" / "four.wav", np.full(100, np.nan), RATE, subtype="FLOAT")
     (voice / "metadata.csv").write_text("one|\ntwo|The second.\nthree|The third.\nfour|The fourth.\nfive|The fifth.\nx")
     before = files(tmp_path)
     with pytest.raises(DataError) as error:
@@ -134,7 +129,7 @@ def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, v
 
 def test_rows_that_training_refuses_are_refused_before(tmp_path: Path, voice: Path, capsys) -> None:
     texts = {"one": "An open {brace", "two": "☺—", "three": "Fine.", "four": "A hundred words. " * 100, "five": "Fine."}
-    soundfile.write(voice / "wavs" / "five.wav", tone(50 / RATE), RATE)
+    save(voice / "wavs" / "five.wav", tone(50 / RATE))
     (voice / "metadata.csv").write_text("".join(f"{name}|{text}\n" for name, text in texts.items()))
     (tmp_path / "list.txt").write_text("".join(f"voice/wavs/{name}.wav|{text}\n" for name, text in texts.items()))
     errors = []
@@ -156,8 +151,8 @@ def test_rows_that_training_refuses_are_refused_before(tmp_path: Path, voice: Pa
 
 
 def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, capsys) -> None:
-    soundfile.write(voice / "wavs" / "two.wav", tone(0.3, 16000), 16000)
-    soundfile.write(voice / "wavs" / "four.wav", np.stack([tone(0.5, 48000)] * 2, axis=1), 48000)
+    save(voice / "wavs" / "two.wav", tone(0.3, 16000), 16000)
+    save(voice / "wavs" / "four.wav", np.stack([tone(0.5, 48000)] * 2, axis=1), 48000)
     words = ["--dataset", "voice", "data", "--name", "mine", "--resample"]
     prepare(tmp_path, *words)
     out = capsys.readouterr().out
@@ -185,7 +180,7 @@ def test_copies_among_the_recordings_and_too_few_clips_are_errors(tmp_path: Path
     with pytest.raises(UsageError, match="where the recordings are; choose another name"):
         prepare(tmp_path, "--dataset", "voice", ".", "--trim-silence")
     assert {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()} == before
-    with pytest.raises(DataError, match="1 clips, expected more than the 1 for validation"):
+    with pytest.raises(DataError, match="1 usable clip, expected more than the 1 for validation"):
         prepare(tmp_path, "--dataset", "voice", "data", "--min-duration", 0.45)
     with pytest.raises(DataError, match="no clip is within --min-duration and --max-duration"):
         prepare(tmp_path, "--dataset", "voice", "data", "--max-duration", 0.1)
@@ -194,12 +189,12 @@ def test_copies_among_the_recordings_and_too_few_clips_are_errors(tmp_path: Path
 
 def test_clips_outside_the_limits_after_trimming_are_left_out_and_named(tmp_path: Path, voice: Path, capsys) -> None:
     quiet = np.zeros(RATE)
-    soundfile.write(voice / "wavs" / "one.wav", np.concatenate([quiet, tone(0.25), quiet]), RATE)
+    save(voice / "wavs" / "one.wav", np.concatenate([quiet, tone(0.25), quiet]))
     words = ["--dataset", "voice", "data", "--trim-silence", "--min-duration", 0.31, "--max-duration", 0.45]
     prepare(tmp_path, *words, "--validation", 1)
     out = capsys.readouterr().out
-    assert "left out, shorter than 0.31 s: 1 clips: two (0.30 s)\n" in out
-    assert "left out, longer than 0.45 s: 1 clips: four (0.50 s)\n" in out
+    assert "left out, shorter than 0.31 s: 1 clip: two (0.30 s)\n" in out
+    assert "left out, longer than 0.45 s: 1 clip: four (0.50 s)\n" in out
     assert set(rows(tmp_path, "voice")) == {"voice/wavs/one.wav", "voice/wavs/three.wav"}
     length = soundfile.info(tmp_path / "data/voice/wavs/one.wav").duration
     assert length == pytest.approx(0.35, abs=0.024)  # the tone and 50 ms at either end, in steps of a frame
@@ -227,7 +222,7 @@ def test_lists_of_path_and_text_are_accepted(tmp_path: Path, voice: Path) -> Non
 
 
 def test_two_recordings_of_one_name_and_a_separator_in_a_path_are_errors(tmp_path: Path, voice: Path) -> None:
-    soundfile.write(voice / "wavs" / "one.flac", tone(0.2), RATE)
+    save(voice / "wavs" / "one.flac", tone(0.2))
     before = files(tmp_path)
     (tmp_path / "list.txt").write_text("voice/wavs/one.wav|The first.\nvoice/wavs/one.flac|The first again.\n")
     with pytest.raises(DataError, match=r"list\.txt:2: .*a clip named one is in row 1"):

@@ -11,7 +11,7 @@ from studio.prepare.arguments import CuttingConfig, parse_args
 from studio.prepare.clips import CutClip, CutRecording
 from studio.prepare.faults import Measures
 from studio.prepare.ledger import Ledger
-from studio.prepare.lists import choose_alphabet, held_out_clips, select_usable, symbols_file
+from studio.prepare.lists import choose_alphabet, select_usable, symbols_file
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
 from studio.project import PROJECTS, Project
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
@@ -26,38 +26,12 @@ def row(clip: str, recording: str = "a.wav", start: float = 0.0, **cells: str) -
     return ClipRow("yes", clip, recording, *times, text, "a.txt", "text", "0.100", "")._replace(**cells)
 
 
-def rows_of(n_recordings: int, n_clips: int) -> list[ClipRow]:
-    return [row(f"r{r:02}_{c:03}", f"r{r:02}.wav", 4.0 * c) for r in range(n_recordings) for c in range(n_clips)]
-
-
 def test_commands_name_the_folder_of_projects_where_it_is_not_the_default(monkeypatch, tmp_path: Path) -> None:
     assert Project(name="mine").command("studio.plan") == "python -m studio.plan mine"
     monkeypatch.chdir(tmp_path)
     assert Project(name="mine", projects=tmp_path / PROJECTS).command("studio.plan") == "python -m studio.plan mine"
     other = Project(name="mine", projects=Path("my voices"))
     assert other.command("studio.prepare", "--name") == "python -m studio.prepare --name mine --projects 'my voices'"
-
-
-def test_many_recordings_are_kept_apart_up_to_twice_the_wanted_clips() -> None:
-    rows = rows_of(20, 10)
-    chosen = held_out_clips(rows, 0.05)
-    assert 10 <= len(chosen) <= 20
-    recordings = {r.recording for r in rows if r.clip in chosen}
-    assert chosen == {r.clip for r in rows if r.recording in recordings}
-    assert chosen == held_out_clips(rows[:], 0.05)
-    assert held_out_clips(rows_of(9, 2), 2) != held_out_clips(rows_of(10, 2), 2)
-    assert len({clip[:3] for clip in held_out_clips(rows_of(10, 2), 1)}) == 1  # both clips of one recording
-    assert len(held_out_clips(rows_of(10, 2), 1)) == 2 and len(held_out_clips(rows_of(10, 3), 1)) == 1
-
-
-def test_recordings_are_divided_where_they_are_few_or_one_of_them_is_huge() -> None:
-    rows = rows_of(2, 50)
-    chosen = held_out_clips(rows, 0.06)
-    assert chosen == {f"r{r:02}_{c:03}" for r in range(2) for c in range(47, 50)}
-    rows = [*rows_of(1, 500), *(row(f"s{n}", f"s{n}.wav") for n in range(11))]
-    assert 1 <= len(held_out_clips(rows, 1)) <= 2
-    with pytest.raises(DataError, match=r"511 usable clips, expected more than the 600"):
-        held_out_clips(rows, 600)
 
 
 def test_clips_of_recordings_that_are_gone_are_removed(tmp_path: Path) -> None:

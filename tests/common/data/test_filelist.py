@@ -1,12 +1,22 @@
 """Filelists and phrases: forms that are tolerated, and the message of every refusal; what workers inherit."""
 
 import gc
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
-from common.data.filelist import BadRows, Utterance, check_files, lines_of, read_filelist, read_phrases, sift_filelist
+from common.data.filelist import (
+    BadRows,
+    Utterance,
+    check_files,
+    choose_held_out,
+    lines_of,
+    read_filelist,
+    read_phrases,
+    sift_filelist,
+)
 from common.data.parallel import run_parallel
 from common.errors import DataError
 
@@ -156,3 +166,45 @@ def test_a_path_of_windows_is_named_as_such(tmp_path: Path, path: str) -> None:
     with pytest.raises(DataError) as error:
         check_files([Utterance(path, "one")], "list.txt", tmp_path)
     assert str(error.value).endswith(", and have / where Windows has \\") == ("\\" in path)
+
+
+def cut(n_recordings: int, n_clips: int) -> dict[str, list[str]]:
+    """The clips of recordings that were cut."""
+    return {f"r{r:02}.wav": [f"r{r:02}_{c:03}" for c in range(n_clips)] for r in range(n_recordings)}
+
+
+def test_recordings_of_one_clip_are_held_out_by_the_lowest_digests_of_their_names() -> None:
+    names = [f"clip{number}" for number in range(200)]
+    ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+
+    def chosen(names: list[str], validation: float) -> set[str]:
+        return choose_held_out({name: [name] for name in names}, validation)
+
+    assert chosen(names, 0.05) == set(ranked[:10]) and chosen(names[::-1], 7.0) == set(ranked[:7])
+    assert len(chosen(names, 0.048)) == 10  # of 9.6
+    assert chosen(ranked[5::-1], 0.05) == {ranked[0]}
+    grown = chosen([*names, "one more"], 10)  # no clip comes back to training but those that new ones push out
+    assert len(chosen(names, 10) - grown) <= 1
+
+
+def test_many_recordings_are_kept_apart_up_to_twice_the_wanted_clips() -> None:
+    chosen = choose_held_out(cut(20, 10), 0.05)
+    assert 10 <= len(chosen) <= 20
+    assert chosen == {clip for clips in cut(20, 10).values() if chosen & set(clips) for clip in clips}
+    assert len({clip[:3] for clip in choose_held_out(cut(10, 2), 1)}) == 1  # both clips of one recording
+    assert len(choose_held_out(cut(10, 2), 1)) == 2 and len(choose_held_out(cut(10, 3), 1)) == 1
+
+
+def test_recordings_are_divided_where_they_are_few_or_one_of_them_is_huge() -> None:
+    assert choose_held_out(cut(2, 50), 0.06) == {f"r{r:02}_{c:03}" for r in range(2) for c in range(47, 50)}
+    assert choose_held_out(cut(9, 2), 2) == {"r00_001", "r01_001"}
+    uneven = {"short.wav": ["s0", "s1"], "long.wav": ["l0", "l1", "l2", "l3", "l4"]}
+    assert choose_held_out(uneven, 2) == {"s1", "l4"}  # shares of 0.57 and 1.43: the larger remainder rounds up
+    huge = cut(1, 500) | {f"s{n}.wav": [f"s{n}"] for n in range(11)}
+    assert 1 <= len(choose_held_out(huge, 1)) <= 2
+    for clips, validation, message in (
+        (huge, 600, "511 usable clips, expected more than the 600"),
+        ({}, 0.05, "0 usable"),
+    ):
+        with pytest.raises(DataError, match=message):
+            choose_held_out(clips, validation)

@@ -1,6 +1,5 @@
 """Recordings: the rows that name them, files that a check refuses, and copies against their sources."""
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -9,25 +8,14 @@ import pytest
 import soundfile
 
 from common.data import recordings
-from common.data.recordings import Clip, Treatment
+from common.data.recordings import CheckedClip, Treatment
 from common.errors import DataError
-
-RATE = 22050
-
-
-def tone(seconds: float, rate: int, hertz: float = 440.0) -> np.ndarray:
-    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
-
-
-def save(path: Path, samples: np.ndarray, rate: int = RATE, subtype: str | None = None) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, samples, rate, subtype=subtype)
-    return path
+from tests.sounds import RATE, save, tone, truncate
 
 
 def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_are_all_found(tmp_path: Path) -> None:
     for name in ("a.wav", "b.flac", "c.ogg", "d.e.wav"):
-        save(tmp_path / "wavs" / name, tone(0.1, RATE))
+        save(tmp_path / "wavs" / name, tone(0.1))
     rows = ["a|In 1455|In fourteen fifty-five", "b|two|", "c| three ", "d.e.wav|“four”"]
     (tmp_path / "metadata.csv").write_bytes(("\ufeff" + "\r\n".join(rows) + "\r\n\n").encode())
     found = recordings.read_layout(tmp_path)
@@ -69,7 +57,7 @@ SPOKEN = ("In fourteen fifty-five, they say.", "doctor Smith came home.", "Well,
 )
 def test_a_third_column_is_the_text_unless_it_is_none(tmp_path: Path, third, texts, refused) -> None:
     for name in "abcd":
-        save(tmp_path / "wavs" / f"{name}.wav", tone(0.1, RATE))
+        save(tmp_path / "wavs" / f"{name}.wav", tone(0.1))
     rows = zip("abcd", TEXTS, third, strict=True)
     (tmp_path / "metadata.csv").write_text("".join(f"{name}|{text}|{other}\n" for name, text, other in rows))
     found = recordings.read_layout(tmp_path)
@@ -82,8 +70,8 @@ def test_a_third_column_is_the_text_unless_it_is_none(tmp_path: Path, third, tex
 def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
     """A.wav beside A.flac would share a copy and a mel; an id with its ending chooses one of them."""
     for name in ("a.wav", "a.flac", "b.ogg", "b.wav"):
-        save(tmp_path / "wavs" / name, tone(0.1, RATE))
-    save(tmp_path / "copies" / "b.ogg", tone(0.1, RATE))  # those in wavs/ come first
+        save(tmp_path / "wavs" / name, tone(0.1))
+    save(tmp_path / "copies" / "b.ogg", tone(0.1))  # those in wavs/ come first
     (tmp_path / "metadata.csv").write_text("a|one\nb.ogg|two\nb.wav|three\n")
     found = recordings.read_layout(tmp_path)
     assert found.problems == {
@@ -114,26 +102,21 @@ def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path)
     path = tmp_path / "lists" / "mine.txt"
     path.parent.mkdir()
     path.write_text("clips/a.wav|one\nClips\\B.WAV|two\nx|y|z|w\n")
-    save(tmp_path / "data" / "clips" / "a.wav", tone(0.1, RATE))
+    save(tmp_path / "data" / "clips" / "a.wav", tone(0.1))
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[0].path == tmp_path / "data" / "clips" / "a.wav"
     assert sorted(found.problems) == [1, 2] and found.problems[1] == f"no file {tmp_path}/data/Clips\\B.WAV"
-    save(tmp_path / "lists" / "clips" / "b.wav", tone(0.1, RATE))
+    save(tmp_path / "lists" / "clips" / "b.wav", tone(0.1))
     found = recordings.read_list(path, tmp_path / "data")
     assert found.recordings[1].path == tmp_path / "lists" / "clips" / "b.wav"
     assert found.problems[0] == f"no file {tmp_path}/lists/clips/a.wav"
-    save(tmp_path / "lists" / "clips" / "B.wav", tone(0.1, RATE))  # now it may be either
+    save(tmp_path / "lists" / "clips" / "B.wav", tone(0.1))  # now it may be either
     assert 1 in recordings.read_list(path, tmp_path / "data").problems
-
-
-def truncate(path: Path, lost: int) -> Path:
-    path.write_bytes(path.read_bytes()[:-lost])
-    return path
 
 
 def bad_files(folder: Path) -> list[tuple[Path, str, str]]:
     """(file, its fault, its fault where other rates and stereo are allowed); '' is no fault."""
-    good = tone(0.2, RATE)
+    good = tone(0.2)
     both = np.stack([good, good], axis=1)
     nan = np.where(np.arange(len(good)) == 99, np.nan, good)
     (folder / "text.wav").write_text("no audio")
@@ -161,7 +144,7 @@ def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
             if wanted:
                 assert isinstance(found, str) and found.startswith(f"{path}: ") and wanted in found, path.name
             else:
-                assert isinstance(found, Clip), path.name
+                assert isinstance(found, CheckedClip), path.name
 
 
 def test_resampling_a_tone_gives_the_tone_at_the_other_rate_and_nothing_above_half_of_it(tmp_path: Path) -> None:
@@ -169,7 +152,7 @@ def test_resampling_a_tone_gives_the_tone_at_the_other_rate_and_nothing_above_ha
     source = save(tmp_path / "a.wav", np.stack([left, right], axis=1), 48000, subtype="PCM_24")
     treatment = Treatment(RATE, resample=True)
     clip = recordings.check_clip(source, treatment)
-    assert clip == Clip(48000, 2, 0, 48000)
+    assert clip == CheckedClip(48000, 2, 0, 48000)
     assert recordings.convert((source, clip, tmp_path / "new" / "a.wav"), treatment) is None
     samples, rate = soundfile.read(tmp_path / "new" / "a.wav")
     assert (rate, samples.shape) == (RATE, (RATE,))
@@ -178,7 +161,7 @@ def test_resampling_a_tone_gives_the_tone_at_the_other_rate_and_nothing_above_ha
     inner = slice(500, -500)  # the filter sees the ends of the recording
     np.testing.assert_allclose(samples[inner], wanted[inner], atol=1e-4)
     source = save(tmp_path / "a.wav", tone(1.0, 48000, 15000), 48000)  # its alias would lie at 7,050 Hz
-    recordings.convert((source, Clip(48000, 1, 0, 48000), tmp_path / "b.wav"), treatment)
+    recordings.convert((source, CheckedClip(48000, 1, 0, 48000), tmp_path / "b.wav"), treatment)
     samples, _ = soundfile.read(tmp_path / "b.wav")
     assert np.abs(samples[500:-500]).max() < 1e-3
 
@@ -189,7 +172,7 @@ def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
     noise[rate : 2 * rate] += tone(1.0, rate)
     source = save(tmp_path / "a.wav", noise, rate)
     clip = recordings.check_clip(source, Treatment(rate, trim_silence=True))
-    assert isinstance(clip, Clip)
+    assert isinstance(clip, CheckedClip)
     assert clip.start / rate == pytest.approx(1 - 0.05, abs=0.012)
     assert clip.end / rate == pytest.approx(2 + 0.05, abs=0.012)
     assert recordings.check_clip(source, Treatment(RATE, resample=True, trim_silence=True)) == clip
@@ -198,22 +181,24 @@ def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
     np.testing.assert_array_equal(cut, whole[clip.start : clip.end])
     # without silent ends there is nothing to cut
     source = save(tmp_path / "c.wav", tone(0.3, rate), rate)
-    assert recordings.check_clip(source, Treatment(rate, trim_silence=True)) == Clip(rate, 1, 0, round(0.3 * rate))
+    assert recordings.check_clip(source, Treatment(rate, trim_silence=True)) == CheckedClip(
+        rate, 1, 0, round(0.3 * rate)
+    )
 
 
 @pytest.mark.parametrize(
     ("clip", "treatment", "needed"),
     [
-        (Clip(RATE, 1, 0, 9), Treatment(), False),
-        (Clip(RATE, 1, 0, 9), Treatment(resample=True), False),
-        (Clip(16000, 1, 0, 9), Treatment(resample=True), True),
-        (Clip(RATE, 2, 0, 9), Treatment(resample=True), True),
-        (Clip(RATE, 1, 0, 9), Treatment(trim_silence=True), True),
-        (Clip(16000, 1, 0, 9), Treatment(16000), False),
+        (CheckedClip(RATE, 1, 0, 9), Treatment(), False),
+        (CheckedClip(RATE, 1, 0, 9), Treatment(resample=True), False),
+        (CheckedClip(16000, 1, 0, 9), Treatment(resample=True), True),
+        (CheckedClip(RATE, 2, 0, 9), Treatment(resample=True), True),
+        (CheckedClip(RATE, 1, 0, 9), Treatment(trim_silence=True), True),
+        (CheckedClip(16000, 1, 0, 9), Treatment(16000), False),
     ],
 )
-def test_copies_are_made_only_where_something_changes(clip: Clip, treatment: Treatment, needed: bool) -> None:
-    assert recordings.needs_copies([Clip(treatment.sampling_rate, 1, 0, 9), clip], treatment) is needed
+def test_copies_are_made_only_where_something_changes(clip: CheckedClip, treatment: Treatment, needed: bool) -> None:
+    assert recordings.needs_copies([CheckedClip(treatment.sampling_rate, 1, 0, 9), clip], treatment) is needed
 
 
 def age(path: Path, seconds: float) -> None:
@@ -228,7 +213,7 @@ def test_copies_are_made_again_only_where_they_are_out_of_date(tmp_path: Path) -
     for name in "ab":
         source = save(tmp_path / "raw" / f"{name}.wav", tone(0.1, 16000), 16000)
         age(source, 100)
-        jobs.append((source, Clip(16000, 1, 0, 1600), folder / f"{name}.wav"))
+        jobs.append((source, CheckedClip(16000, 1, 0, 1600), folder / f"{name}.wav"))
 
     def convert(treatment: Treatment = treatment, jobs: list = jobs) -> int:
         return recordings.convert_clips(jobs, treatment, folder, workers=1)
@@ -249,31 +234,23 @@ def test_copies_are_made_again_only_where_they_are_out_of_date(tmp_path: Path) -
 
 
 def test_files_that_are_no_copies_stay_and_a_recording_that_changed_since_its_check_is_named(tmp_path: Path) -> None:
-    mine = save(tmp_path / "wavs" / "a.wav", tone(0.1, RATE))
+    mine = save(tmp_path / "wavs" / "a.wav", tone(0.1))
     source, before = save(tmp_path / "raw" / "a.wav", tone(0.1, 16000), 16000), mine.read_bytes()
     with pytest.raises(DataError, match="not empty, and not made by this command"):
-        recordings.convert_clips([(source, Clip(16000, 1, 0, 1600), mine)], Treatment(), tmp_path / "wavs", workers=1)
+        recordings.convert_clips(
+            [(source, CheckedClip(16000, 1, 0, 1600), mine)], Treatment(), tmp_path / "wavs", workers=1
+        )
     assert mine.read_bytes() == before
     source = tmp_path / "a.wav"
     source.write_text("no audio")
     with pytest.raises(DataError, match=r"a\.wav: not an audio file"):
-        recordings.convert_clips([(source, Clip(RATE, 1, 0, 9), tmp_path / "w/a.wav")], Treatment(), tmp_path / "w", 1)
-
-
-def test_the_clips_held_out_are_those_of_the_lowest_hashes() -> None:
-    names = [f"clip{number}" for number in range(200)]
-    ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    assert recordings.choose_held_out(names, 0.05) == set(ranked[:10])
-    assert recordings.choose_held_out(names[::-1], 7.0) == set(ranked[:7])
-    assert len(recordings.choose_held_out(names[:3], 0.05)) == 1
-    # of a corpus that grows, no clip comes back from validation to training but those that are pushed out by new ones
-    grown = recordings.choose_held_out([*names, "one more"], 10)
-    assert len(recordings.choose_held_out(names, 10) - grown) <= 1
-    with pytest.raises(DataError, match="3 clips, expected more than the 3 for validation"):
-        recordings.choose_held_out(names[:3], 3)
+        recordings.convert_clips(
+            [(source, CheckedClip(RATE, 1, 0, 9), tmp_path / "w/a.wav")], Treatment(), tmp_path / "w", 1
+        )
 
 
 def test_what_was_changed_in_words() -> None:
-    clips = {"a": Clip(16000, 1, 0, 9), "b": Clip(48000, 2, 0, 9), "c": Clip(16000, 2, 0, 9), "d": Clip(RATE, 1, 0, 9)}
+    sounds = [(16000, 1), (48000, 2), (16000, 2), (RATE, 1)]
+    clips = {name: CheckedClip(*sound, 0, 9) for name, sound in zip("abcd", sounds, strict=True)}
     wanted = ["2 resampled from 16000 Hz", "1 resampled from 48000 Hz", "2 mixed down to mono", "silent ends cut"]
     assert recordings.changes(clips, Treatment(trim_silence=True)) == wanted
