@@ -11,6 +11,7 @@ import torch
 from common.data.filelist import BadRows, check_files, lines_of, read_filelist
 from common.data.mels import unusable_rows
 from common.errors import DataError
+from common.progress import counted
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
 from common.spec import Options, SpeechDataset
@@ -91,7 +92,7 @@ def get_loaders(options: TrainOptions, dist: Dist, stop: StopRequest | None = No
     training = get_dataset(options.model_name, options.flat, config.training_files)
     if len(training) < dist.world_size:
         raise DataError(
-            f"{config.training_files}: {len(training)} clips, expected at least one for each of {dist.world_size} "
+            f"{config.training_files}: {counted(len(training), 'clip')}, expected at least one for each of {dist.world_size} "
             "processes: lower the number of processes"
         )
     validation = get_dataset(options.model_name, options.flat, config.validation_files)

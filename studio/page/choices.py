@@ -23,44 +23,39 @@ from synthesizer import EMBEDDED, Checkpoint
 FINISHED, EMBEDDED_KEY = "voice", "embedded"
 OWN = "own"  # the vocoder of the voice itself
 BEST, LAST = "best", "last"
-EPOCH = " (epoch {epoch})"  # in a checkpoint's name; the epoch is read with the weights
 PLACES = {FINISHED: "the finished voice", EMBEDDED_KEY: "the embedded voice"}
 
 
-class Option(NamedTuple):
-    """A choice and its label."""
+class VoiceChoice(NamedTuple):
+    """A checkpoint to choose, its key and its label."""
 
     key: str
     label: str
-
-
-class Files(NamedTuple):
-    """The checkpoints of a choice."""
-
-    acoustic: Checkpoint
-    vocoder: Checkpoint | None  # None: Griffin-Lim
-    acoustic_name: str
-    vocoder_name: str
-    strength: float | None = None  # of the denoiser, if it is set
-
-
-class CheckpointChoice(NamedTuple):
-    """A checkpoint with its option, and a name for results, which may contain EPOCH."""
-
-    option: Option
     checkpoint: Checkpoint
-    name: str
 
 
-def list_voices(project: Project) -> list[Option]:
-    """List the voices to choose from, the finished one first."""
-    return [place.option for place in find_places(project, "acoustic")]
+class ChosenFiles(NamedTuple):
+    """The checkpoints of a choice, and the denoiser's strength, if it is set. Without a vocoder Griffin-Lim speaks."""
+
+    acoustic: VoiceChoice
+    vocoder: VoiceChoice | None
+    strength: float | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The paths of the checkpoints."""
+        return [choice.checkpoint.path for choice in (self.acoustic, self.vocoder) if choice]
 
 
-def list_vocoders(project: Project) -> list[Option]:
-    """List the vocoders to choose from, the voice's own first."""
-    fixed = [Option(OWN, "the voice's own"), Option(GRIFFIN_LIM, "Griffin-Lim")]
-    return [*fixed, *(place.option for place in find_places(project, "vocoder"))]
+def list_voices(project: Project) -> list[tuple[str, str]]:
+    """List the labels and keys of the voices to choose from, the finished one first."""
+    return [(choice.label, choice.key) for choice in find_choices(project, "acoustic")]
+
+
+def list_vocoders(project: Project) -> list[tuple[str, str]]:
+    """List the labels and keys of the vocoders to choose from, the voice's own first."""
+    fixed = [("the voice's own", OWN), ("Griffin-Lim", GRIFFIN_LIM)]
+    return [*fixed, *((choice.label, choice.key) for choice in find_choices(project, "vocoder"))]
 
 
 def choose_key(keys: Sequence[str], before: Sequence[str], chosen: str | None, defaults: Sequence[str]) -> str | None:
@@ -76,7 +71,7 @@ def default_voices(project: Project) -> list[str]:
     return keys[::-1] if read_verdict(project.voice).prefers_embedded else keys
 
 
-def find_places(project: Project, role: str) -> list[CheckpointChoice]:
+def find_choices(project: Project, role: str) -> list[VoiceChoice]:
     """List the existing checkpoints for a role."""
     return [
         *_in_folder(project.voice, FINISHED, role),
@@ -85,23 +80,22 @@ def find_places(project: Project, role: str) -> list[CheckpointChoice]:
     ]
 
 
-def find_files(project: Project, voice: str, vocoder: str = OWN) -> Files:
+def find_files(project: Project, voice: str, vocoder: str = OWN) -> ChosenFiles:
     """Find the checkpoints of two keys. Raises DataError if one is gone, or a link leads out of the project."""
     acoustic = _find(project, "acoustic", voice)
     if vocoder == OWN:
         vocoder = _own_vocoder(project, voice)
     if vocoder == GRIFFIN_LIM:
-        return Files(acoustic.checkpoint, None, acoustic.name, GRIFFIN_LIM)
+        return ChosenFiles(acoustic, None)
     found = _find(project, "vocoder", vocoder)
-    strength = _strength_of_run(project, found)
-    return Files(acoustic.checkpoint, found.checkpoint, acoustic.name, found.name, strength)
+    return ChosenFiles(acoustic, found, _strength_of_run(project, found.checkpoint))
 
 
-def _find(project: Project, role: str, key: str) -> CheckpointChoice:
-    places = find_places(project, role)
-    found = next((place for place in places if place.option.key == key), None)
+def _find(project: Project, role: str, key: str) -> VoiceChoice:
+    choices = find_choices(project, role)
+    found = next((choice for choice in choices if choice.key == key), None)
     if found is None:
-        expected = ", ".join(place.option.label for place in places) or "there is none"
+        expected = ", ".join(choice.label for choice in choices) or "there is none"
         raise DataError(f"this {'voice' if role == 'acoustic' else role} is gone; choose another one: {expected}")
     if found.checkpoint.path.parent != EMBEDDED:
         check_inside(project, found.checkpoint.path)
@@ -117,43 +111,36 @@ def _own_vocoder(project: Project, voice: str) -> str:
     return GRIFFIN_LIM if flag == GRIFFIN_LIM else f"{voice} {flag}"
 
 
-def _in_folder(folder: Path, key: str, role: str) -> Iterator[CheckpointChoice]:
+def _in_folder(folder: Path, key: str, role: str) -> Iterator[VoiceChoice]:
     """Yield the checkpoints of a voice folder for a role: its acoustic model, or each of its vocoders."""
     for spec in REGISTRY.values():
         path = find_checkpoint(folder, spec) if spec.role == role else None
-        if path is None:
-            continue
-        if role == "acoustic":
-            yield CheckpointChoice(Option(key, PLACES[key]), Checkpoint(spec, path), f"{PLACES[key]}{EPOCH}")
+        if path and role == "acoustic":
+            yield VoiceChoice(key, PLACES[key], Checkpoint(spec, path))
             return
-        words = f"{spec.name} of {PLACES[key]}"
-        yield CheckpointChoice(Option(f"{key} {spec.flag}", words), Checkpoint(spec, path), words)
+        if path:
+            yield VoiceChoice(f"{key} {spec.flag}", f"{spec.name} of {PLACES[key]}", Checkpoint(spec, path))
 
 
-def _in_runs(project: Project, role: str) -> Iterator[CheckpointChoice]:
+def _in_runs(project: Project, role: str) -> Iterator[VoiceChoice]:
     """Yield the checkpoints of the runs: the best, the last, and those of other epochs."""
     for spec in REGISTRY.values():
         if spec.role != role:
             continue
         folder = project.run(spec.name)
         best, last = best_path(folder, spec.name), last_link(folder, spec.name)
-        if best.is_file():
-            option = Option(f"{spec.name} {BEST}", f"{spec.name}, best checkpoint")
-            yield CheckpointChoice(option, Checkpoint(spec, best), f"{spec.name}, best{EPOCH}")
-        for path in find_all(folder, spec.name):
-            kind = LAST if path == last else path.stem.rpartition("_")[2]
-            words = "last checkpoint" if kind == LAST else f"epoch {kind}"
-            option = Option(f"{spec.name} {kind}", f"{spec.name}, {words}")
-            yield CheckpointChoice(option, Checkpoint(spec, path), f"{spec.name}{EPOCH}")
+        for path in [*([best] if best.is_file() else []), *find_all(folder, spec.name)]:
+            kind = {best: BEST, last: LAST}.get(path, path.stem.rpartition("_")[2])
+            words = f"{kind} checkpoint" if kind in (BEST, LAST) else f"epoch {kind}"
+            yield VoiceChoice(f"{spec.name} {kind}", f"{spec.name}, {words}", Checkpoint(spec, path))
 
 
-def _strength_of_run(project: Project, vocoder: CheckpointChoice) -> float | None:
+def _strength_of_run(project: Project, vocoder: Checkpoint) -> float | None:
     """Return the denoising strength that the plan gives the finished voice, for a vocoder of a run."""
-    name = vocoder.checkpoint.spec.name
-    if vocoder.checkpoint.path.parent != project.run(name):
+    if vocoder.path.parent != project.run(vocoder.spec.name):
         return None
     try:
-        settings = read_plan(project.plan).models.get(name)
+        settings = read_plan(project.plan).models.get(vocoder.spec.name)
         return start_strength(settings) if settings else None
     except DataError:  # no plan, or one being edited: the checkpoint's own strength
         return None

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from studio.jobs.jobs import Jobs
-from studio.page.samples import Speaker
+from studio.page.samples import SampleSpeaker
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,6 @@ class Context:
     jobs: Jobs
 
     @cached_property
-    def speaker(self) -> Speaker:
+    def speaker(self) -> SampleSpeaker:
         """The synthesis of all tabs, one text at a time; on the CPU while a command uses a GPU."""
-        return Speaker(self.cpu, lambda: any(job.run.device for job in self.jobs.active()))
+        return SampleSpeaker(self.cpu, lambda: any(job.run.device for job in self.jobs.active()))

@@ -13,6 +13,7 @@ import soundfile
 
 from common.errors import DataError
 from common.files import atomic_write, make_folder
+from common.progress import counted
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.faults import measure_clip
 from studio.prepare.levels import LOWEST, decibels, frame_size, is_speech
@@ -76,7 +77,8 @@ def check_take(take: Take) -> TakeCheck:
     peak = 20 * np.log10(max(float(np.abs(audio).max()), 1e-5))
     length = (places[-1] - places[0] + 1) * size / take.rate
     faults = {
-        f"clipping ({found.clipping} runs): lower the level of the microphone": found.clipping >= limits.clipping_runs,
+        f"clipping ({counted(found.clipping, 'run')}): lower the level of the microphone": found.clipping
+        >= limits.clipping_runs,
         f"too loud ({found.level:.0f} dBFS): lower the level": found.level > LOUD or peak > PEAK,
         f"too quiet ({found.level:.0f} dBFS): raise the level, or come closer": found.level < QUIET,
         f"noise ({found.snr:.0f} dB below the speech): look for a quieter place": found.snr < limits.min_snr,

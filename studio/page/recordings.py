@@ -10,8 +10,9 @@ from typing import NamedTuple
 from common.data.sources import ENDINGS, TRANSCRIPTS, file_digest
 from common.errors import DataError, printable
 from common.files import make_folder, parse_json
+from common.progress import counted
 from studio.prepare.arguments import TextConfig
-from studio.prepare.report import clips, count_faults, minutes, read_fates, read_problems
+from studio.prepare.report import count_faults, minutes, read_fates, read_problems
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project, check_inside
 
@@ -112,7 +113,7 @@ def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) ->
     """Say what became of one file."""
     if rows := by_recording.get(name):
         parts = [row for row in rows if row.use == YES], [row for row in rows if row.use != YES]
-        words = [f"{len(parts[0])} of {clips(len(rows))} used"]
+        words = [f"{len(parts[0])} of {counted(len(rows), 'clip')} used"]
         words += [f"faults: {', '.join(count_faults(parts[1]))}"] if count_faults(parts[1]) else []
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
         return Fate(

@@ -20,10 +20,10 @@ from common.arguments import LARGEST_SEED
 from common.checkpoint.files import load_checkpoint
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
-from common.inference.config import SynthesisConfig
+from common.inference.config import GRIFFIN_LIM, SynthesisConfig
 from common.inference.pictures import LIGHT, Look, Pictures, draw_speech
 from common.inference.stages import Speech
-from studio.page.choices import EPOCH, OWN, Files, find_files
+from studio.page.choices import OWN, ChosenFiles, VoiceChoice, find_files
 from studio.project import Project
 from synthesizer import Choice, Line, Synthesizer
 
@@ -33,11 +33,11 @@ NICE = 10  # a lower priority than a training's, on Linux
 ATTEMPTS = 5  # to read checkpoints that a training is replacing
 
 Value = TypeVar("Value")
-Stamp = tuple[int, ...] | None  # identifies a file's contents; None if it is missing
+Stamp = tuple[int, ...]  # identifies a file's contents
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeechRequest:
+class SampleRequest:
     """A text to speak, with keys from choices.py; None means the voice's own setting. Raises UsageError for values out of range."""
 
     project: Project
@@ -90,7 +90,7 @@ class _LoadedVoice(NamedTuple):
     name: str
 
 
-class Speaker:
+class SampleSpeaker:
     """Speaks requests one at a time in a low-priority thread, and keeps only the newest request's models in memory.
 
     Args:
@@ -103,7 +103,7 @@ class Speaker:
         self._loaded: _LoadedVoice | None = None
         self._thread = ThreadPoolExecutor(1, "samples", initializer=lower_priority)
 
-    def speak(self, request: SpeechRequest) -> Sample:
+    def speak(self, request: SampleRequest) -> Sample:
         """Wait for the thread and return the sample. Raises DataError and UsageError."""
         return self._thread.submit(self._speak, request).result()
 
@@ -116,7 +116,7 @@ class Speaker:
         self._thread.shutdown(cancel_futures=True)
         self._loaded = None
 
-    def _speak(self, request: SpeechRequest) -> Sample:
+    def _speak(self, request: SampleRequest) -> Sample:
         start = time.perf_counter()
         loaded = self._load(request)
         loading = time.perf_counter() - start
@@ -133,56 +133,41 @@ class Speaker:
         symbols = [voice.symbols(part.text) for part in speech.parts]
         return Sample(speech, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
 
-    def _load(self, request: SpeechRequest) -> _LoadedVoice:
+    def _load(self, request: SampleRequest) -> _LoadedVoice:
         """Return the models of a request, after dropping those of another."""
         device = precision.pick_device(cpu=self.cpu or self.is_training())
         files = find_files(request.project, request.voice, request.vocoder)
-        places = paths_of(files)
-        if self._loaded and self._loaded.key == (files, str(device), stamps(places)):
+        if self._loaded and self._loaded.key == (files, str(device), stamps(files.paths)):
             return self._loaded
-        self._drop(device)
-        (voice, name), stamp = read_unchanged(places, lambda: load_voice(files, device))
+        self._loaded = None
+        precision.free_cached_memory(device)
+        (voice, name), stamp = read_unchanged(files.paths, lambda: load_voice(files, device))
         self._loaded = _LoadedVoice((files, str(device), stamp), voice, name)
         return self._loaded
 
-    def _drop(self, device: torch.device) -> None:
-        self._loaded = None
-        precision.free_cached_memory(device)
 
-
-def load_voice(files: Files, device: torch.device) -> tuple[Synthesizer, str]:
+def load_voice(files: ChosenFiles, device: torch.device) -> tuple[Synthesizer, str]:
     """Load the models of a choice. Returns the voice, and its name with the epochs."""
+    names = [name_with_epoch(files.acoustic), name_with_epoch(files.vocoder) if files.vocoder else GRIFFIN_LIM]
+    vocoder = files.vocoder.checkpoint if files.vocoder else None
+    choice = Choice(files.acoustic.checkpoint, vocoder, files.acoustic.label)
     config = SynthesisConfig(denoising_strength=files.strength)
-    choice = Choice(files.acoustic, files.vocoder, files.acoustic_name)
-    voice = Synthesizer.from_choice(choice, config=config, device=device)
-    names = [(files.acoustic_name, files.acoustic), (files.vocoder_name, files.vocoder)]
-    parts = [name_with_epoch(name, checkpoint.path if checkpoint else None) for name, checkpoint in names]
-    return voice, " with ".join(parts)
+    return Synthesizer.from_choice(choice, config=config, device=device), " with ".join(names)
 
 
-def name_with_epoch(name: str, path: Path | None) -> str:
-    """Fill in the epoch of a checkpoint, if it stores one."""
-    if EPOCH not in name or path is None:
-        return name
-    epoch = load_checkpoint(path).get("epoch")
-    return name.replace(EPOCH, "" if epoch is None else EPOCH.format(epoch=epoch))
-
-
-def paths_of(files: Files) -> list[Path]:
-    """Return the paths of a choice's checkpoints."""
-    return [checkpoint.path for checkpoint in (files.acoustic, files.vocoder) if checkpoint]
+def name_with_epoch(choice: VoiceChoice) -> str:
+    """Add the epoch of a checkpoint to its label, if it stores one."""
+    epoch = load_checkpoint(choice.checkpoint.path).get("epoch")
+    return choice.label if epoch is None else f"{choice.label} (epoch {epoch})"
 
 
 def stamps(paths: Sequence[Path]) -> list[Stamp]:
-    """Identify each file's contents; a training replaces files by renaming, which changes the inode."""
+    """Identify the contents of each file that is there; a training replaces files by renaming, which changes the inode."""
     found: list[Stamp] = []
     for path in paths:
-        try:
+        with suppress(OSError):
             status = path.stat()
-        except OSError:
-            found.append(None)
-            continue
-        found.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+            found.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
     return found
 
 

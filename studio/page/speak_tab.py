@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gradio as gr
 
 from common.audio.audio_processing import to_pcm
 from common.inference.config import SynthesisConfig
 from common.inference.pictures import Look
-from studio.page.choices import OWN, Option, choose_key, default_voices, list_vocoders, list_voices
+from studio.page.choices import OWN, choose_key, default_voices, list_vocoders, list_voices
 from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, errors_in_words
 from studio.page.parts import SEND_LOOK, make_audio, make_field, make_look, make_pictures, make_text, parse_number
-from studio.page.samples import LARGEST, MOST_CHARACTERS, SpeechRequest
+from studio.page.samples import LARGEST, MOST_CHARACTERS, SampleRequest
 
 TEXT = "Good morning. It is half past nine, and the kettle is on."
-
-
-class SpeakOutputs(NamedTuple):
-    """Values for the outputs of the tab."""
-
-    message: Any
-    audio: Any
-    mel: Any
-    alignment: Any
 
 
 def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
@@ -48,7 +39,7 @@ def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     with gr.Accordion("Details", open=False):
         outputs = [message, audio, *make_pictures("speak")]
 
-    def speak(*values: Any) -> Iterator[SpeakOutputs]:
+    def speak(*values: Any) -> Iterator[tuple[Any, ...]]:
         yield from speak_text(context, *values)
 
     gr.on(
@@ -78,7 +69,7 @@ def connect_choices(context: Context, project: gr.Dropdown, voice: gr.Dropdown, 
             make_choices(voices, before, chosen[0], default_voices(found)),
             make_choices(vocoders, [OWN], chosen[1], [OWN]),
         ]
-        return [*fields, tuple(option.key for option in voices)]
+        return [*fields, tuple(key for _, key in voices)]
 
     outputs = [voice, vocoder, known]
     # At load, and when another project is chosen.
@@ -87,11 +78,10 @@ def connect_choices(context: Context, project: gr.Dropdown, voice: gr.Dropdown, 
 
 
 def make_choices(
-    options: Sequence[Option], before: Sequence[str], chosen: str | None, defaults: Sequence[str]
+    options: Sequence[tuple[str, str]], before: Sequence[str], chosen: str | None, defaults: Sequence[str]
 ) -> gr.Dropdown:
-    """Return the choices of a field and its value."""
-    value = choose_key([option.key for option in options], before, chosen, defaults)
-    return gr.Dropdown([(option.label, option.key) for option in options], value=value)
+    """Return the choices of a field and its value, given their labels and keys."""
+    return gr.Dropdown(options, value=choose_key([key for _, key in options], before, chosen, defaults))
 
 
 def speak_text(
@@ -104,13 +94,13 @@ def speak_text(
     sigma: float | None,
     strength: str | None,
     look: str = "",
-) -> Iterator[SpeakOutputs]:
-    """Yield a first message, then the speech. Raises gr.Error."""
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the message, the audio and the two pictures: first without a speech, then with it. Raises gr.Error."""
     hidden = gr.update(value=None, visible=False)
-    yield SpeakOutputs("Computing …", None, hidden, hidden)
+    yield "Computing …", None, hidden, hidden
     try:
         with errors_in_words(context):
-            request = SpeechRequest(
+            request = SampleRequest(
                 project=choose(context, project),
                 text=text or "",
                 voice=voice or "",
@@ -122,7 +112,7 @@ def speak_text(
             sample = context.speaker.speak(request)
             pictures = context.speaker.draw(sample, Look.of(look))
     except gr.Error:
-        yield SpeakOutputs("", None, hidden, hidden)
+        yield "", None, hidden, hidden
         raise
     audio = sample.speech.sampling_rate, to_pcm(sample.speech.audio)
-    yield SpeakOutputs(sample.message, audio, *(gr.update(value=picture, visible=True) for picture in pictures))
+    yield sample.message, audio, *(gr.update(value=picture, visible=True) for picture in pictures)

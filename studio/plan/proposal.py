@@ -96,7 +96,7 @@ def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
         raise DataError(f"{figures.model}: not even one clip fits into memory ({memory}): prepare shorter clips")
     if wanted <= largest:
         small = f"all {counted(figures.clips, 'clip')} in one step" if figures.clips <= wanted else ""
-        reason = small or f"{wanted} clips a step suit this much data"
+        reason = small or f"{counted(wanted, 'clip')} a step suit this much data"
         return Setting(wanted, f"{reason}; it fits: {memory}"), Setting(1, "the whole batch fits")
     batch, accumulation = split_batch(wanted, int(largest))
     return (
@@ -216,7 +216,7 @@ def choose_reports(epochs: int, most: int) -> Setting:
     """Choose the epochs between reports so that there are at most `most` of them, or two."""
     every = max(1, -(-(epochs - 1) // max(1, most - 1)))
     number = count_reports(epochs, every)
-    return Setting(every, f"{number} report{'s' if number > 1 else ''} in {epochs} epoch{'s' if epochs > 1 else ''}")
+    return Setting(every, f"{counted(number, 'report')} in {counted(epochs, 'epoch')}")
 
 
 def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Setting:

@@ -18,6 +18,7 @@ from common.audio.audio_processing import normalize, save_audio, to_pcm
 from common.data.sources import SourceFile, file_digest
 from common.errors import DataError
 from common.files import atomic_write, parse_json
+from common.progress import counted
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of
@@ -154,7 +155,8 @@ def _without_speech(job: CuttingJob, levels: Levels) -> str:
     if loudest < AUDIBLE:
         return f"no speech found in it: at {loudest:.0f} dBFS its loudest part is too quiet"
     if job.transcript and job.transcript.cues and is_speech(levels.levels).any():
-        return f"none of the {len(job.transcript.cues)} times in {job.transcript.origin} fits its {levels.seconds:.0f} s of sound"
+        times = counted(len(job.transcript.cues), "time")
+        return f"{times} in {job.transcript.origin}, none of which fits its {levels.seconds:.0f} s of sound"
     return "no speech found in it"
 
 

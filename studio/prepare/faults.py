@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.data.report import FULL_SCALE, clipped_runs
+from common.progress import counted
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.levels import LOWEST
 
@@ -121,7 +122,7 @@ def _faults_of(
         f"double of {clip.double}": bool(clip.double),
         f"{SILENCE} ({clip.silence:.2f} s{FILLED if cutting.fill_silence else ''})": clip.silence > 0,
         f"distorted ({sound.clipping} clipped runs)": is_distorted,
-        f"clipping ({sound.clipping} runs)": sound.clipping >= limits.clipping_runs and not is_distorted,
+        f"clipping ({counted(sound.clipping, 'run')})": sound.clipping >= limits.clipping_runs and not is_distorted,
         f"noise (SNR {sound.snr:.0f} dB)": sound.snr < limits.min_snr,
         f"bandwidth ({sound.bandwidth:.0f} Hz)": sound.bandwidth < limits.min_bandwidth,
         f"too quiet ({sound.level:.0f} dBFS, {distance:+.0f} dB)": is_quiet,

@@ -12,6 +12,7 @@ from common.data.mels import unusable_rows
 from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
 from common.data.transliteration import compose
 from common.files import atomic_write
+from common.progress import counted
 from models import acoustic_spec
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project
@@ -88,7 +89,9 @@ def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
             " letters, without tones; texts in pinyin, romaji or another phonetic spelling work better"
         )
         return AlphabetChoice([*first, TRANSLITERATION], None, [note])
-    notes = [f"the texts are not English: their alphabet has {len(symbols)} symbols; {BASIC} keeps their letters"]
+    notes = [
+        f"the texts are not English: their alphabet has {counted(len(symbols), 'symbol')}; {BASIC} keeps their letters"
+    ]
     if left:
         cause = "" if numbers else f" (num2words has no numbers for --language {language})"
         notes.append(f"write these as words, which nothing spells{cause}: {', '.join(left)}")

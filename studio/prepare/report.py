@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from common.errors import MAX_REPORTED, join_problems, printable
 from common.files import atomic_write
+from common.progress import counted
 from studio.prepare.arguments import TextConfig
 from studio.prepare.clips import CutRecording
 from studio.prepare.faults import FILLED, SILENCE
@@ -31,8 +32,7 @@ def describe_problems(problems: Sequence[str]) -> list[str]:
     """List the recordings left out, one a line below a heading; empty if there are none."""
     if not problems:
         return []
-    number = "1 file" if len(problems) == 1 else f"{len(problems)} files"
-    return printable(f"left out, {number}:\n{join_problems(list(problems))}").splitlines()
+    return printable(f"left out, {counted(len(problems), 'file')}:\n{join_problems(list(problems))}").splitlines()
 
 
 def store_lines(path: Path, lines: Sequence[object]) -> None:
@@ -76,7 +76,7 @@ def describe_fates(fates: Sequence[Fate]) -> list[str]:
             )
         else:
             lines += [str(fate) for fate in group[:MAX_REPORTED]]
-            lines += [f"… and {len(group) - MAX_REPORTED} more files"] if len(group) > MAX_REPORTED else []
+            lines += [f"… and {counted(len(group) - MAX_REPORTED, 'more file')}"] if len(group) > MAX_REPORTED else []
     return printable("\n".join(lines)).splitlines()
 
 
@@ -93,7 +93,7 @@ def describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str,
         if transcript and (late := sum(cue.start >= recording.seconds for cue in cues)):
             length = f"{recording.seconds:.0f} s of {recording.name}"
             lines.append(
-                f"{transcript.origin}: {late} of {len(cues)} times are after the {length}: not of this recording?"
+                f"{transcript.origin}: {late} of {counted(len(cues), 'time')} after the {length}: not of this recording?"
             )
     return lines
 
@@ -110,7 +110,7 @@ def describe_recordings(recordings: Sequence[CutRecording], rows: Sequence[ClipR
     lines = [f"{fate.name}: {_share(fate)}" for fate in shown]
     if rest := [fate for fate in fates if fate not in shown]:
         total, used, lost = (sum(values) for values in zip(*(fate[1:4] for fate in rest), strict=True))
-        name = f"{len(rest)} {'other ' if shown else ''}recording{'s' if len(rest) > 1 else ''}"
+        name = counted(len(rest), f"{'other ' if shown else ''}recording")
         lines.append(f"{name}: {_share(RecordingFate(name, total, used, lost, ''))}")
     return printable("\n".join(lines)).splitlines()
 
@@ -153,12 +153,6 @@ def _kind_of_source(row: ClipRow) -> str:
     return f"NAME{source.suffix.lower()}" if is_own else row.source
 
 
-def clips(count: int) -> str:
-    """Format a number of clips."""
-    """Format a number of clips."""
-    return "1 clip" if count == 1 else f"{count} clips"
-
-
 def minutes(rows: Sequence[ClipRow]) -> float:
     """Return the length of clips in minutes."""
     return sum(float(row.end) - float(row.start) for row in rows) / 60
@@ -184,11 +178,12 @@ def summary(
 def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validation: Sequence[ClipRow]) -> list[str]:
     """Return counts, minutes and faults, as lines."""
     n_recordings = len({row.recording for row in edits.rows})
-    recordings = "1 recording" if n_recordings == 1 else f"{n_recordings} recordings"
-    lines = [f"{name}: {clips(len(edits.rows))} of {recordings}, {minutes(edits.rows):.1f} minutes"]
+    lines = [
+        f"{name}: {counted(len(edits.rows), 'clip')} of {counted(n_recordings, 'recording')}, {minutes(edits.rows):.1f} minutes"
+    ]
     for part, rows in (("training", training), ("validation", validation)):
-        lines.append(f"  {part}: {clips(len(rows))}, {minutes(rows):.1f} minutes")
-    lines.append(f"  not used: {clips(len(edits.rows) - len(training) - len(validation))}")
+        lines.append(f"  {part}: {counted(len(rows), 'clip')}, {minutes(rows):.1f} minutes")
+    lines.append(f"  not used: {counted(len(edits.rows) - len(training) - len(validation), 'clip')}")
     if names := count_faults(edits.rows):
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     sources = count_sources(edits.rows).most_common()
@@ -197,17 +192,17 @@ def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validat
     lines.append(f"  texts: {listed(texts, MOST_LINES)}")
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
         noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence keeps it)"
-        lines.append(f"  digital silence in {clips(filled)}: {noise}")
+        lines.append(f"  digital silence in {counted(filled, 'clip')}: {noise}")
     wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
     if wrong:
         lines.append(
             f"  transcripts compared with recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong on average"
         )
     if edits.n_edited:
-        lines.append(f"  edited by hand: {clips(edits.n_edited)}")
+        lines.append(f"  edited by hand: {counted(edits.n_edited, 'clip')}")
     if edits.lost:
         lost = ", ".join(edits.lost[:5])
-        lines.append(f"  note: {len(edits.lost)} edits are of clips that are now cut differently: {lost}")
+        lines.append(f"  note: {counted(len(edits.lost), 'edit')} of clips that are now cut differently: {lost}")
     return lines
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, locate_problems, parse_json
+from common.progress import counted
 
 YES, NO = "yes", "no"
 COLUMNS = ("use", "clip", "recording", "start", "end", "text", "source", "recognised", "words_wrong", "faults")
@@ -90,7 +91,7 @@ def parse_review(path: Path) -> tuple[dict[int, ClipRow], Faults]:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(heading):
-            faults[line] = [f"{len(cells)} cells, expected {len(heading)}"]
+            faults[line] = [f"{counted(len(cells), 'cell')}, expected {len(heading)}"]
             continue
         rows[line] = ClipRow(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
     return rows, faults

@@ -14,7 +14,7 @@ from common.audio.audio_processing import load_audio, to_pcm
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.errors import DataError, UsageError
 from studio.page.choices import find_files, list_vocoders, list_voices
-from studio.page.samples import ATTEMPTS, Speaker, SpeechRequest, read_unchanged
+from studio.page.samples import ATTEMPTS, SampleRequest, SampleSpeaker, read_unchanged
 from studio.project import Project
 from studio.wording import without_folders
 from synthesizer import SynthesisConfig, Synthesizer
@@ -35,8 +35,8 @@ def project(tmp_path_factory) -> Project:
 
 
 @pytest.fixture(scope="module")
-def speaker() -> Iterator[Speaker]:
-    speaker = Speaker(cpu=True)
+def speaker() -> Iterator[SampleSpeaker]:
+    speaker = SampleSpeaker(cpu=True)
     yield speaker
     speaker.close()
 
@@ -51,36 +51,38 @@ def command(project: Project, folder: Path, *words: object) -> np.ndarray:
 def test_choices_are_those_that_are_there(project: Project, tmp_path: Path) -> None:
     voices = ["voice", "Tacotron2 best", "Tacotron2 last", "Tacotron2 0", "embedded"]
     vocoders = ["own", "griffin-lim", "voice waveglow", "WaveGlow best", "WaveGlow last", "WaveGlow 0"]
-    assert [option.key for option in list_voices(project)] == voices
-    assert [option.key for option in list_vocoders(project)] == [*vocoders, "embedded waveglow", "embedded pulse-noise"]
-    assert [option.key for option in list_voices(Project(name="none", projects=tmp_path))] == ["embedded"]
+    assert [key for _, key in list_voices(project)] == voices
+    assert [key for _, key in list_vocoders(project)] == [*vocoders, "embedded waveglow", "embedded pulse-noise"]
+    assert [key for _, key in list_voices(Project(name="none", projects=tmp_path))] == ["embedded"]
 
 
-def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
+def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: SampleSpeaker, tmp_path: Path) -> None:
     settings = {"voice": "Tacotron2 last", "vocoder": "WaveGlow best", "seed": 7, "sigma": 0.5, "strength": 0.1}
-    sample = speaker.speak(SpeechRequest(project=project, text=TEXT, **settings))
+    sample = speaker.speak(SampleRequest(project=project, text=TEXT, **settings))
     words = ["--tacotron2", project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt"]
     words += ["--waveglow", project.run("WaveGlow") / "checkpoint_WaveGlow_best.pt"]
     samples = command(project, tmp_path, *words, "--seed", 7, "-s", 0.5, "-d", 0.1)
     np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
     assert sample.speech.pieces == len(sample.symbols) == 4 and "seed 7" in sample.message
-    assert sample.name == "Tacotron2 (epoch 1) with WaveGlow, best (epoch 1)"
+    assert sample.name == "Tacotron2, last checkpoint (epoch 1) with WaveGlow, best checkpoint (epoch 1)"
     assert sample.message.startswith(f"{sample.name}: {len(samples) / 22050:.2f} s of speech, computed in ")
     assert all(picture.shape[1] > 500 and picture.std() > 10 for picture in speaker.draw(sample))
 
 
-def test_finished_and_embedded_voices_speak_as_the_command(project: Project, speaker: Speaker, tmp_path: Path) -> None:
-    sample = speaker.speak(SpeechRequest(project=project, text=TEXT, voice="voice"))
+def test_finished_and_embedded_voices_speak_as_the_command(
+    project: Project, speaker: SampleSpeaker, tmp_path: Path
+) -> None:
+    sample = speaker.speak(SampleRequest(project=project, text=TEXT, voice="voice"))
     samples = command(project, tmp_path, "--voice", project.voice, "--seed", 0)
     np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
     assert sample.name == "the finished voice (epoch 1) with griffin-lim"
-    sample = speaker.speak(SpeechRequest(project=project, text="Two.", voice="embedded", seed=3))
+    sample = speaker.speak(SampleRequest(project=project, text="Two.", voice="embedded", seed=3))
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu").speak("Two.")
     assert torch.equal(sample.speech.audio, expected.audio)
 
 
-def test_models_stay_until_another_one_is_chosen_or_written(project: Project, speaker: Speaker) -> None:
-    request = SpeechRequest(project=project, text="Two.", voice="Tacotron2 0")
+def test_models_stay_until_another_one_is_chosen_or_written(project: Project, speaker: SampleSpeaker) -> None:
+    request = SampleRequest(project=project, text="Two.", voice="Tacotron2 0")
     first = speaker.speak(request)
     again = speaker.speak(request)
     assert first.loading > 10 * again.loading and again.loading < 0.05
@@ -124,7 +126,7 @@ def test_checkpoints_that_are_replaced_meanwhile_are_read_whole(tmp_path: Path, 
 def test_a_checkpoint_that_is_gone_damaged_or_elsewhere_is_an_error_in_words(project, speaker, tmp_path: Path) -> None:
     run = project.run("Tacotron2")
     path, last, other = run / "checkpoint_Tacotron2_3.pt", run / "checkpoint_Tacotron2_last.pt", tmp_path / "other.pt"
-    request = SpeechRequest(project=project, text="Two.", voice="Tacotron2 3")
+    request = SampleRequest(project=project, text="Two.", voice="Tacotron2 3")
     with pytest.raises(DataError, match="this voice is gone; choose another one: the finished voice, Tacotron2, best"):
         speaker.speak(request)
     path.write_bytes(b"no checkpoint")
@@ -164,12 +166,12 @@ def test_keys_are_no_paths(project: Project, key: str) -> None:
 def test_values_out_of_range_are_named(tmp_path: Path, values: dict, message: str) -> None:
     request = {"project": Project(name="mine", projects=tmp_path), "text": "Two.", "voice": "voice"}
     with pytest.raises(UsageError, match=message):
-        SpeechRequest(**request | values)
+        SampleRequest(**request | values)
 
 
-def test_texts_that_cannot_be_read_are_named(project: Project, speaker: Speaker) -> None:
+def test_texts_that_cannot_be_read_are_named(project: Project, speaker: SampleSpeaker) -> None:
     with pytest.raises(DataError, match=r"^text: .*no ARPAbet symbol 'XX'"):
-        speaker.speak(SpeechRequest(project=project, text="{XX}", voice="voice"))
+        speaker.speak(SampleRequest(project=project, text="{XX}", voice="voice"))
 
 
 def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:
@@ -186,11 +188,11 @@ def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:
         assert without_folders(message, projects) == expected
 
 
-def test_the_samples_of_another_priority(project: Project, speaker: Speaker) -> None:
+def test_the_samples_of_another_priority(project: Project, speaker: SampleSpeaker) -> None:
     """The thread of samples yields to a training; the thread that asks keeps its priority."""
     if not shutil.which("nice"):
         pytest.skip("priorities of threads are Linux's")
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    speaker.speak(SpeechRequest(project=project, text="Two.", voice="voice"))
+    speaker.speak(SampleRequest(project=project, text="Two.", voice="voice"))
     own = speaker._thread.submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).result()
     assert own >= 10 and os.getpriority(os.PRIO_PROCESS, 0) == before
