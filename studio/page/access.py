@@ -37,7 +37,7 @@ class Access:
     port: int
 
 
-class Gate:
+class TokenGate:
     """An ASGI middleware around the app; it answers requests that may not pass."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

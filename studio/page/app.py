@@ -12,7 +12,7 @@ from fastapi import FastAPI, HTTPException
 from fastapi.responses import FileResponse
 
 from studio.export import find_download
-from studio.page.access import Access, Gate
+from studio.page.access import Access, TokenGate
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
@@ -48,7 +48,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
     """Make the app of the page, behind its gate. Its folder of uploads is GRADIO_TEMP_DIR of the environment."""
     app, ending = FastAPI(openapi_url=None), asyncio.Event()
     app.add_middleware(WholeUploads)
-    app.add_middleware(Gate, access=access)
+    app.add_middleware(TokenGate, access=access)
     add_downloads(app, context)
     mount_page(app, make_page(context, ending), LARGEST_UPLOAD)
     app.state.end_pages.append(ending.set)  # of keep_stream

@@ -87,7 +87,7 @@ def describe_storage(project: Project, storage: Storage) -> str:
     return "\n".join([*lines, *list_recordings(project)])
 
 
-class Fate(NamedTuple):
+class FileFate(NamedTuple):
     """What became of a file: minutes of its clips that are used and that are not, and the rest in words."""
 
     name: str
@@ -96,7 +96,7 @@ class Fate(NamedTuple):
     words: str
 
 
-def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[Fate]:
+def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[FileFate]:
     """Say of each stored file what became of it; `rows` are those of clips.tsv, [] before recordings are prepared."""
     if not rows:
         return []
@@ -109,17 +109,17 @@ def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[Fate]:
     return [_fate_of(name, by_recording, words.get(name, "")) for name in list_recordings(project)]
 
 
-def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) -> Fate:
+def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) -> FileFate:
     """Say what became of one file."""
     if rows := by_recording.get(name):
         parts = [row for row in rows if row.use == YES], [row for row in rows if row.use != YES]
         words = [f"{len(parts[0])} of {counted(len(rows), 'clip')} used"]
         words += [f"faults: {', '.join(count_faults(parts[1]))}"] if count_faults(parts[1]) else []
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
-        return Fate(
+        return FileFate(
             name, f"{minutes(parts[0]):.1f}", f"{minutes(parts[1]):.1f}", "; ".join([*words, f"text: {sources}"])
         )
-    return Fate(name, "", "", problem or "not used yet: prepare again")
+    return FileFate(name, "", "", problem or "not used yet: prepare again")
 
 
 def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:

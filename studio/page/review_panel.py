@@ -22,7 +22,7 @@ from studio.page.editing import (
     table_of,
 )
 from studio.page.events import HIDDEN, choose, html_table, in_words, shorten
-from studio.page.recordings import Fate, list_fates
+from studio.page.recordings import FileFate, list_fates
 from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project
 
@@ -109,7 +109,7 @@ def add_table() -> gr.Dataframe:
     )
 
 
-def fates_table(fates: list[Fate]) -> str:
+def fates_table(fates: list[FileFate]) -> str:
     """Return what became of each file as an HTML table, folded; "" without any."""
     if not fates:
         return ""

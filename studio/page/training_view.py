@@ -20,7 +20,7 @@ from common.errors import DataError
 from common.training.checkup import spread
 from studio.plan.file import MODELS, ModelPlan, read_plan
 from studio.project import Project, check_inside
-from studio.train.progress import ModelProgress, Progress
+from studio.train.progress import ModelProgress, TrainingProgress
 from studio.train.run_log import RunLog
 from studio.voice.lines import describe
 
@@ -195,7 +195,7 @@ def settings_of(project: Project, name: str) -> ModelPlan | None:
 def progress_of(project: Project, name: str) -> ModelProgress:
     """Return a model's progress; empty if the file cannot be read."""
     try:
-        return Progress(project.root / "runs" / "progress.json").of(name)
+        return TrainingProgress(project.root / "runs" / "progress.json").of(name)
     except DataError:
         return ModelProgress()
 

@@ -177,7 +177,7 @@ def propose(
         "batch_size": batch,
         "grad_accumulation_steps": accumulation,
         **length,
-        "learning_rate": proposal.Setting(named["learning_rate"], "usual for this start; --find-lr tests it"),
+        "learning_rate": proposal.Proposed(named["learning_rate"], "usual for this start; --find-lr tests it"),
         "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
         **proposal.choose_ending(spec, material, epochs, counts_words()),
     }

@@ -32,7 +32,7 @@ WORDS_WIN = (
 )
 
 
-class Setting(NamedTuple):
+class Proposed(NamedTuple):
     """A setting, and the reason for it."""
 
     value: Any
@@ -50,15 +50,15 @@ class PlanRequest:
     half: bool = False  # the device is fast in half precision
 
 
-def choose_start(spec: ModelSpec, request: PlanRequest, material: Material) -> Setting:
+def choose_start(spec: ModelSpec, request: PlanRequest, material: Material) -> Proposed:
     """Describe the warm start; warn about random weights for little data."""
     if request.warm_start:
-        return Setting(request.warm_start, "a trained model only has the voice left to learn")
+        return Proposed(request.warm_start, "a trained model only has the voice left to learn")
     if spec.takes_minutes:
-        return Setting(None, "all weights start at random: this model learns in minutes")
+        return Proposed(None, "all weights start at random: this model learns in minutes")
     few = material.minutes < 60
     warning = f"; {material.minutes:.0f} min of speech are rarely enough for that: leave out --from none" if few else ""
-    return Setting(None, f"--from none: all weights start at random{warning}")
+    return Proposed(None, f"--from none: all weights start at random{warning}")
 
 
 def advise(spec: ModelSpec, material: Material, request: PlanRequest) -> Advice:
@@ -86,7 +86,7 @@ def wanted_batch(advice: Advice, spec: ModelSpec, clips: int) -> int:
     return min(advice.options.get("batch_size", spec.training.batch_size), clips)
 
 
-def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
+def choose_batch(wanted: int, figures: Figures) -> tuple[Proposed, Proposed]:
     """Choose a batch size and accumulation steps that fit into 90 % of memory. Raises DataError if not even one clip fits."""
     room = USABLE * figures.available // 100 - figures.always
     largest = room // figures.clip if figures.clip > 0 else wanted
@@ -97,11 +97,11 @@ def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
     if wanted <= largest:
         small = f"all {counted(figures.clips, 'clip')} in one step" if figures.clips <= wanted else ""
         reason = small or f"{counted(wanted, 'clip')} a step suit this much data"
-        return Setting(wanted, f"{reason}; it fits: {memory}"), Setting(1, "the whole batch fits")
+        return Proposed(wanted, f"{reason}; it fits: {memory}"), Proposed(1, "the whole batch fits")
     batch, accumulation = split_batch(wanted, int(largest))
     return (
-        Setting(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
-        Setting(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
+        Proposed(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
+        Proposed(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
     )
 
 
@@ -117,7 +117,7 @@ def count_reports(epochs: int, every: int) -> int:
     return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
 
 
-def choose_length(advised: int, lines: int, figures: Figures, hours: float | None) -> dict[str, Setting]:
+def choose_length(advised: int, lines: int, figures: Figures, hours: float | None) -> dict[str, Proposed]:
     """Choose the number of epochs, the epochs between reports and their lines: as advised, or as fit into a model's hours.
 
     The start and the reports come off the time first; reports take at most a fifth. There are at least two, of fewer lines if need
@@ -125,11 +125,11 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
     """
     steps, seconds = figures.steps_per_epoch, step_seconds(figures)
     each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
-    many = Setting(lines, f"lines of validation that each report speaks, {LINES} at most")
+    many = Proposed(lines, f"lines of validation that each report speaks, {LINES} at most")
     if hours is None:
         reason = f"usual for this much data; {each}"
         return {
-            "epochs": Setting(advised, reason),
+            "epochs": Proposed(advised, reason),
             "report_every": choose_reports(advised, REPORTS),
             "report_lines": many,
         }
@@ -140,7 +140,7 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
     if reports * report > most:
         each_line = (report - figures.validation_seconds) / lines
         fitting = int((most / reports - figures.validation_seconds) / each_line) if each_line else lines
-        many = Setting(min(max(1, fitting), lines), f"as many as a fifth of {duration(HOUR * hours)} has room for")
+        many = Proposed(min(max(1, fitting), lines), f"as many as a fifth of {duration(HOUR * hours)} has room for")
         report = with_lines(figures, lines, many.value).report_seconds
     epochs = int((room - reports * report) / (steps * seconds))
     if epochs >= advised:
@@ -152,7 +152,7 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
         if epochs < 1:
             reason = f"{duration(HOUR * hours)} may be too short for one epoch {rest}; {each}"
     epochs = max(1, epochs)
-    return {"epochs": Setting(epochs, reason), "report_every": choose_reports(epochs, reports), "report_lines": many}
+    return {"epochs": Proposed(epochs, reason), "report_every": choose_reports(epochs, reports), "report_lines": many}
 
 
 def with_lines(figures: Figures, measured: int, lines: int) -> Figures:
@@ -190,12 +190,12 @@ def describe_hopeless(spec: ModelSpec, epochs: int, usual: int, hours: float | N
     )
 
 
-def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:
+def choose_warmup(advised: int, epochs: int, figures: Figures) -> Proposed:
     """Choose the warm-up steps: as advised, or a tenth of a short run, which would otherwise never reach the full rate."""
     steps = epochs * figures.steps_per_epoch
     if advised <= steps // 10:
-        return Setting(advised, "the first steps of Adam are small")
-    return Setting(steps // 10, f"a tenth of the run's {counted(steps, 'step')}, instead of the usual {advised}")
+        return Proposed(advised, "the first steps of Adam are small")
+    return Proposed(steps // 10, f"a tenth of the run's {counted(steps, 'step')}, instead of the usual {advised}")
 
 
 def hours_of(spec: ModelSpec, waiting: Sequence[ModelSpec], left: float | None) -> float | None:
@@ -212,31 +212,31 @@ def needed_hours(hours: float | None, expected: float) -> float | None:
     return None if hours is None else min(hours, SPARE * expected / HOUR)
 
 
-def choose_reports(epochs: int, most: int) -> Setting:
+def choose_reports(epochs: int, most: int) -> Proposed:
     """Choose the epochs between reports so that there are at most `most` of them, or two."""
     every = max(1, -(-(epochs - 1) // max(1, most - 1)))
     number = count_reports(epochs, every)
-    return Setting(every, f"{counted(number, 'report')} in {counted(epochs, 'epoch')}")
+    return Proposed(every, f"{counted(number, 'report')} in {counted(epochs, 'epoch')}")
 
 
-def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Setting:
+def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Proposed:
     """Choose the measure that selects the best checkpoint and ends the run."""
     if spec.takes_minutes:
-        return Setting("loss", "a small model that learns one thing: the validation loss says how well")
+        return Proposed("loss", "a small model that learns one thing: the validation loss says how well")
     if counts_words and not material.text_options:
-        return Setting("wer", WORDS_WIN)
+        return Proposed("wer", WORDS_WIN)
     measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"
     if counts_words:
         cause = "the recogniser only knows English"
-    return Setting(measure, f"{cause}: {measure.replace('_', ' ')} instead of words")
+    return Proposed(measure, f"{cause}: {measure.replace('_', ' ')} instead of words")
 
 
-def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Setting]:
+def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Proposed]:
     """Choose the schedule of the learning rate, and the measure and the patience that end a run."""
     return {
-        "lr_schedule": Setting(
+        "lr_schedule": Proposed(
             "cosine", f"the rate falls to 0 over {counted(epochs, 'epoch')}, with no step to place by guesswork"
         ),
         "best_by": choose_measure(spec, material, counts_words),
-        "patience": Setting(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),
+        "patience": Proposed(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),
     }

@@ -25,7 +25,7 @@ from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_t
 from studio.prepare.faults import AROUND, Measures, measure_clip
 from studio.prepare.levels import (
     AUDIBLE,
-    Levels,
+    SoundLevels,
     fill_silence,
     find_silence,
     find_sounds,
@@ -90,7 +90,7 @@ class CuttingJob(NamedTuple):
         """True for a recording with a text but no times, which stays whole if it is short enough."""
         return self.transcript is not None and not self.transcript.cues
 
-    def units(self, levels: Levels, has_words: bool) -> list[Unit]:
+    def units(self, levels: SoundLevels, has_words: bool) -> list[Unit]:
         """Divide the recording at every pause, or at its subtitles, which words divide further."""
         cues = self.transcript.cues if self.transcript else ()
         return units_of(levels, self.config, cues, self.is_one_clip, has_words)
@@ -149,7 +149,7 @@ def cut_recording(job: CuttingJob) -> CutRecording | str:
         return str(error)
 
 
-def _without_speech(job: CuttingJob, levels: Levels) -> str:
+def _without_speech(job: CuttingJob, levels: SoundLevels) -> str:
     """Say why a recording has no clips."""
     loudest = float(np.max(levels.levels))
     if loudest < AUDIBLE:
@@ -160,7 +160,7 @@ def _without_speech(job: CuttingJob, levels: Levels) -> str:
     return "no speech found in it"
 
 
-def _store(job: CuttingJob, key: str, levels: Levels, spans: Sequence[Span]) -> CutRecording:
+def _store(job: CuttingJob, key: str, levels: SoundLevels, spans: Sequence[Span]) -> CutRecording:
     """Write the clips of a recording, and then its record."""
     clips = list(_write_clips(job, levels, spans))
     speech = round(sum(sound.length for sound in find_sounds(levels.levels, levels.step, job.config.min_pause)), 3)
@@ -193,7 +193,7 @@ def read_record(path: Path, clips: Path) -> CutRecording | None:
     return record if all((clips / f"{clip.name}.wav").is_file() for clip in rows) else None
 
 
-def _write_clips(job: CuttingJob, levels: Levels, spans: Sequence[Span]) -> Iterator[CutClip]:
+def _write_clips(job: CuttingJob, levels: SoundLevels, spans: Sequence[Span]) -> Iterator[CutClip]:
     """Write and yield the clip of each span."""
     speech = is_speech(levels.levels)
     width = max(4, len(str(len(spans))))

@@ -15,7 +15,7 @@ import numpy as np
 
 from studio.prepare.alignment import assign_words
 from studio.prepare.arguments import CuttingConfig
-from studio.prepare.levels import Interval, Levels, find_sounds, is_speech, sounds_of_mask
+from studio.prepare.levels import SoundLevels, TimeSpan, find_sounds, is_speech, sounds_of_mask
 from studio.prepare.transcripts import Cue, ends_sentence
 
 SNAP = 0.6  # largest distance from a subtitle's time to its pause, in seconds
@@ -60,7 +60,7 @@ class Span(NamedTuple):
 
 
 def units_of(
-    levels: Levels,
+    levels: SoundLevels,
     config: CuttingConfig,
     cues: Sequence[Cue] = (),
     is_one_clip: bool = False,
@@ -118,7 +118,7 @@ def join_sentences(units: Sequence[Unit], longest_pauses: Sequence[float], confi
     return joined
 
 
-def divide(unit: Unit, levels: Levels, config: CuttingConfig) -> list[Unit]:
+def divide(unit: Unit, levels: SoundLevels, config: CuttingConfig) -> list[Unit]:
     """Divide speech that is too long for a clip: at shorter pauses, or else where it is quietest."""
     longest = config.max_duration - 2 * config.margin
     if unit.end - unit.start <= longest:
@@ -133,7 +133,7 @@ def divide(unit: Unit, levels: Levels, config: CuttingConfig) -> list[Unit]:
     return divide_in_speech(unit, levels, longest)
 
 
-def divide_in_speech(unit: Unit, levels: Levels, longest: float) -> list[Unit]:
+def divide_in_speech(unit: Unit, levels: SoundLevels, longest: float) -> list[Unit]:
     """Divide speech without pauses where it is quietest, into parts of at most `longest` seconds."""
     parts = []
     while unit.end - unit.start > longest:
@@ -146,7 +146,7 @@ def divide_in_speech(unit: Unit, levels: Levels, longest: float) -> list[Unit]:
     return [*parts, unit]
 
 
-def units_of_cues(cues: Sequence[Cue], sounds: Sequence[Interval], seconds: float) -> list[Unit]:
+def units_of_cues(cues: Sequence[Cue], sounds: Sequence[TimeSpan], seconds: float) -> list[Unit]:
     """Return a unit for each subtitle, from the pause nearest its start to the last sound before the next one's.
 
     The times of subtitles are rarely exact, and most end where the next begins, so that starts tell more than ends. Subtitles
@@ -164,7 +164,7 @@ def units_of_cues(cues: Sequence[Cue], sounds: Sequence[Interval], seconds: floa
     return units
 
 
-def nearest_pauses(starts: Sequence[float], sounds: Sequence[Interval]) -> list[int | None]:
+def nearest_pauses(starts: Sequence[float], sounds: Sequence[TimeSpan]) -> list[int | None]:
     """Return for each start the sound that begins after the nearest pause, by index; None if it is not within SNAP.
 
     Each pause belongs to one start, and the order stays: of all pairs the nearest ones are taken first.
@@ -188,7 +188,7 @@ def nearest_pauses(starts: Sequence[float], sounds: Sequence[Interval]) -> list[
 
 
 def _unit_of_cues(
-    cues: Sequence[Cue], place: int | None, following: int | None, sounds: Sequence[Interval], seconds: float
+    cues: Sequence[Cue], place: int | None, following: int | None, sounds: Sequence[TimeSpan], seconds: float
 ) -> list[Unit]:
     """Return the unit of adjacent subtitles, from the sound `place` to the sound before `following`; none without a sound."""
     end = min(max(cue.end for cue in cues), seconds)
@@ -208,7 +208,9 @@ def _unit_of_cues(
     return [replace(unit, is_last=last + 1 < limit)] if unit.end > unit.start else []
 
 
-def divide_long(units: Sequence[Unit], sounds: Sequence[Interval], levels: Levels, config: CuttingConfig) -> list[Unit]:
+def divide_long(
+    units: Sequence[Unit], sounds: Sequence[TimeSpan], levels: SoundLevels, config: CuttingConfig
+) -> list[Unit]:
     """Divide the units of subtitles that are too long for a clip at their pauses, into parts that share the text."""
     divided: list[Unit] = []
     for number, unit in enumerate(units):

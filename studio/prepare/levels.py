@@ -40,7 +40,7 @@ BELOW_SPEECH = 50.0  # dB, level of the noise that fills a stretch
 LOWEST_NOISE = 2 * STEP  # root mean square; anything less would be digital silence again
 
 
-class Levels(NamedTuple):
+class SoundLevels(NamedTuple):
     """A recording: rate in Hz, channels, length N, and the level (T,) in dBFS of each FRAME of the mean of its channels."""
 
     rate: int
@@ -60,7 +60,7 @@ class Levels(NamedTuple):
         return frame_size(self.rate) / self.rate
 
 
-class Interval(NamedTuple):
+class TimeSpan(NamedTuple):
     """A time span in seconds."""
 
     start: float
@@ -77,7 +77,7 @@ def frame_size(rate: int) -> int:
     return max(1, round(FRAME * rate))
 
 
-def measure_levels(path: Path) -> Levels:
+def measure_levels(path: Path) -> SoundLevels:
     """Read a file once, in blocks. Raises DataError if it cannot be read or has no samples."""
     with open_sound(path) as sound:
         size, rest, powers, samples = frame_size(sound.rate), np.zeros(0), [], 0
@@ -93,7 +93,7 @@ def measure_levels(path: Path) -> Levels:
     if not samples:
         raise DataError(f"{path}: no samples in it")
     missing = max(0, sound.stated - samples)
-    return Levels(sound.rate, sound.channels, samples, decibels(np.concatenate(powers)), missing)
+    return SoundLevels(sound.rate, sound.channels, samples, decibels(np.concatenate(powers)), missing)
 
 
 def decibels(powers: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ def _noise_floor(levels: np.ndarray) -> np.ndarray:
     return np.interp(np.arange(len(levels)), middles, floors)
 
 
-def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[Interval]:
+def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[TimeSpan]:
     """Return the stretches of sound between pauses of at least `min_pause` seconds, in order.
 
     Args:
@@ -137,16 +137,16 @@ def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[Inter
     return sounds_of_mask(is_speech(levels), step, min_pause)
 
 
-def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[Interval]:
+def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[TimeSpan]:
     """Return the stretches of sound as find_sounds does, from frames (T,) that are True for speech."""
     speech = np.concatenate(([0], mask.astype(np.int8), [0]))
     starts, ends = np.flatnonzero(np.diff(speech) == 1), np.flatnonzero(np.diff(speech) == -1)
-    joined: list[Interval] = []
+    joined: list[TimeSpan] = []
     for start, end in zip((starts * step).tolist(), (ends * step).tolist(), strict=True):
         if joined and start - joined[-1].end < min_pause - step / 2:
-            joined[-1] = Interval(joined[-1].start, end)
+            joined[-1] = TimeSpan(joined[-1].start, end)
         else:
-            joined.append(Interval(start, end))
+            joined.append(TimeSpan(start, end))
     return [sound for sound in joined if sound.length > BURST - step / 2]
 
 

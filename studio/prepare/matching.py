@@ -32,7 +32,7 @@ NEARLY_ALL = 0.8  # of the lines of a table without clear columns: notes may beg
 SHOWN = 3  # names in a message
 
 
-class Fate(NamedTuple):
+class TranscriptFate(NamedTuple):
     """What became of a transcript file, whether it is used, and whether it is the text of its recording, without remarks."""
 
     name: str
@@ -49,7 +49,7 @@ class Matches:
     """The transcripts of recordings by their names, the fate of each transcript file, and problems that end the run."""
 
     transcripts: dict[str, Transcript] = field(default_factory=dict)
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[TranscriptFate] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     tabled: set[str] = field(default_factory=set)  # recordings whose texts are from tables
 
@@ -102,10 +102,14 @@ def _are_apart(owners: Sequence[str]) -> bool:
     return len({name_key(owner).rpartition("/")[0] for owner in owners}) > 1
 
 
-def _without_recording(name: str, owners: Sequence[str]) -> Fate:
+def _without_recording(name: str, owners: Sequence[str]) -> TranscriptFate:
     if owners:
-        return Fate(name, f"not used: it may belong to {_listed(owners)}; put it into the folder of one of them", False)
-    return Fate(name, "not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …", False)
+        return TranscriptFate(
+            name, f"not used: it may belong to {_listed(owners)}; put it into the folder of one of them", False
+        )
+    return TranscriptFate(
+        name, "not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …", False
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -137,12 +141,12 @@ def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: s
             found.problems.append(str(error))
             continue
         found.transcripts |= dict.fromkeys(named, transcript)
-        found.fates.append(Fate(name, f"{kind} of {_listed(named)}{note}", is_plain=not note))
+        found.fates.append(TranscriptFate(name, f"{kind} of {_listed(named)}{note}", is_plain=not note))
     for path in beaten.keys() - owners.keys():
         owner, best = beaten[path][0]
         name = readable_name(path.relative_to(folder))
         found.fates.append(
-            Fate(name, f"not used: {readable_name(best.relative_to(folder))} is taken for {owner}", False)
+            TranscriptFate(name, f"not used: {readable_name(best.relative_to(folder))} is taken for {owner}", False)
         )
 
 
@@ -170,7 +174,7 @@ def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], fo
     try:
         table = read_table(path)
     except DataError as error:
-        found.fates.append(Fate(name, f"not used: {str(error).removeprefix(f'{path}: ')}", False))
+        found.fates.append(TranscriptFate(name, f"not used: {str(error).removeprefix(f'{path}: ')}", False))
         return
     place = readable_name(path.parent.relative_to(folder)).removeprefix(".")
     named = {number: names.find(row[0], place) for number, row in table.rows.items()}
@@ -178,7 +182,9 @@ def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], fo
     is_prose = table.may_be_prose and not is_table and n_named < NEARLY_ALL * n_rows
     if not n_named or is_prose:
         if is_table:
-            found.fates.append(Fate(name, f"0 of {n_rows} rows name a recording here{_example(table)}", False))
+            found.fates.append(
+                TranscriptFate(name, f"0 of {n_rows} rows name a recording here{_example(table)}", False)
+            )
         else:
             found.fates.append(_without_recording(name, owners))
         return
@@ -200,7 +206,7 @@ def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], fo
     others = f"; not {unnamed!r}" if unnamed else ""
     others += f" and {n_rows - n_named - 1} more" if unnamed and n_rows - n_named > 1 else ""
     others += f"; {beside} of them have a file of their own, which is taken" if beside else ""
-    found.fates.append(Fate(name, f"{n_named} of {n_rows} rows name a recording here{others}{table.note}"))
+    found.fates.append(TranscriptFate(name, f"{n_named} of {n_rows} rows name a recording here{others}{table.note}"))
 
 
 def _example(table: Table) -> str:

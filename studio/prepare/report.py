@@ -15,7 +15,7 @@ from studio.prepare.clips import CutRecording
 from studio.prepare.faults import FILLED, SILENCE
 from studio.prepare.levels import BELOW_SPEECH
 from studio.prepare.lists import AlphabetChoice
-from studio.prepare.matching import Fate
+from studio.prepare.matching import TranscriptFate
 from studio.prepare.review import NO, YES, CarriedEdits, ClipRow
 from studio.prepare.texts import RECOGNISED
 from studio.prepare.transcripts import Transcript
@@ -63,9 +63,9 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def describe_fates(fates: Sequence[Fate]) -> list[str]:
+def describe_fates(fates: Sequence[TranscriptFate]) -> list[str]:
     """Return a line for each transcript file; of many with one ending that are used as they should, one for all."""
-    by_ending: dict[str, list[Fate]] = defaultdict(list)
+    by_ending: dict[str, list[TranscriptFate]] = defaultdict(list)
     for fate in fates:
         by_ending[PurePosixPath(fate.name).suffix.lower() if fate.is_used and fate.is_plain else ""].append(fate)
     lines = []

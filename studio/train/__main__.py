@@ -34,7 +34,7 @@ from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
 from studio.project import Project, lock_project
 from studio.train.process import RunEnding, run_training, wait_for_earlier
-from studio.train.progress import ModelProgress, Progress, digest
+from studio.train.progress import ModelProgress, TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
 from studio.voice.voice import write_voice
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     plan = read_plan(project.require(project.plan, "studio.plan"))
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
-        progress = Progress(project.root / "runs" / "progress.json")
+        progress = TrainingProgress(project.root / "runs" / "progress.json")
         check_inputs(plan, project, progress)
         for name in [name for name in MODELS if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
@@ -74,7 +74,7 @@ def check_packages(plan: Plan, project: Project) -> None:
         )
 
 
-def check_inputs(plan: Plan, project: Project, progress: Progress) -> None:
+def check_inputs(plan: Plan, project: Project, progress: TrainingProgress) -> None:
     """Raise DataError or UsageError for what would end a training later: missing clips and warm starts, unknown options."""
     waiting = [name for name in plan.models if progress.of(name).finished != digest(name, plan, project)]
     for name in waiting:
@@ -86,7 +86,7 @@ def check_inputs(plan: Plan, project: Project, progress: Progress) -> None:
         check_files(read_filelist(path), path, project.root)
 
 
-def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
+def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgress, stop: StopRequest) -> bool:
     """Train a model, or continue, to the end of its plan. Returns False if a signal stopped it after a save."""
     settings, folder = plan.models[name], project.run(name)
     current, state = digest(name, plan, project), progress.of(name)

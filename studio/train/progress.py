@@ -27,7 +27,7 @@ class ModelProgress:
     reason: str = ""  # why it ended
 
 
-class Progress:
+class TrainingProgress:
     """The progress of all models, written on each change."""
 
     def __init__(self, path: Path) -> None:
@@ -81,14 +81,14 @@ def digest(name: str, plan: Plan, project: Project) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class RunReport:
     """A quality report of a run: its epoch, and measures by name."""
 
     epoch: int
     values: dict[str, float]
 
 
-def read_reports(folder: Path) -> list[Report]:
+def read_reports(folder: Path) -> list[RunReport]:
     """Read the reports in a run's log, the last one of each epoch; [] without a log."""
     path = folder / "nvlog.json"
     if not path.exists():
@@ -107,6 +107,6 @@ def read_reports(folder: Path) -> list[Report]:
         if measures:
             found[step[0]] = found.get(step[0], {}) | measures  # a resumed run repeats the last epochs
     return [
-        Report(epoch=epoch, values={name.removeprefix("evaluation_"): value for name, value in values.items()})
+        RunReport(epoch=epoch, values={name.removeprefix("evaluation_"): value for name, value in values.items()})
         for epoch, values in sorted(found.items())
     ]

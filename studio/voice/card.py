@@ -15,7 +15,7 @@ from studio.plan.commands import SLACK
 from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
-from studio.train.progress import Progress, Report
+from studio.train.progress import RunReport, TrainingProgress
 from studio.voice.verdict import CLOSE_WORDS
 
 PERCENT = 100.0
@@ -47,10 +47,10 @@ class Facts:
 
     project: Project
     plan: Plan
-    progress: Progress
+    progress: TrainingProgress
     material: Material
     checkpoints: Mapping[str, Mapping[str, Any]]
-    reports: Mapping[str, list[Report]]
+    reports: Mapping[str, list[RunReport]]
     systems: list[System]
     verdict: list[str]  # in words
     vocoder: str

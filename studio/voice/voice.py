@@ -37,7 +37,7 @@ from studio.plan.machine import counts_words
 from studio.plan.material import Material, read_material
 from studio.plan.proposal import LINES
 from studio.project import Project
-from studio.train.progress import Progress, read_reports
+from studio.train.progress import TrainingProgress, read_reports
 from studio.voice.card import Facts, card
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
@@ -56,7 +56,7 @@ def best_checkpoint(project: Project, name: str) -> Path:
     return found
 
 
-def write_voice(project: Project, plan: Plan, progress: Progress) -> list[str]:
+def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> list[str]:
     """Write PROJECT/voice/, replacing the files of an earlier voice. Returns the verdict on it in words."""
     project.voice.mkdir(parents=True, exist_ok=True)
     remove_leftovers(project.voice)

@@ -71,9 +71,9 @@ def remote() -> Any:
     testing = pytest.importorskip("starlette.testclient", reason="requirements/studio.txt is not installed")
     from starlette.responses import PlainTextResponse
 
-    from studio.page.access import Access, Gate
+    from studio.page.access import Access, TokenGate
 
-    gate = Gate(PlainTextResponse("Voice studio"), Access(token=TOKEN, port=PORT))
+    gate = TokenGate(PlainTextResponse("Voice studio"), Access(token=TOKEN, port=PORT))
     return testing.TestClient(gate, base_url=f"http://my-machine:{PORT}")
 
 

@@ -16,7 +16,7 @@ from common.run.nvlog import NvLog
 from studio.page.training_view import TrainingView, newest_model, studio_train_argv
 from studio.plan.file import ModelPlan, Plan, write_plan
 from studio.project import Project
-from studio.train.progress import Progress
+from studio.train.progress import TrainingProgress
 from studio.train.run_log import RunLog
 from tests.studio.projects import SETTINGS, make_project
 
@@ -123,7 +123,7 @@ def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
     with log_of(project, "WaveGlow") as log:
         write_step(log, 1, 3.0)
     assert newest_model(project) == "WaveGlow"
-    view, progress = TrainingView(), Progress(project.root / "runs" / "progress.json")
+    view, progress = TrainingView(), TrainingProgress(project.root / "runs" / "progress.json")
     assert "about 36 s left at most" in view.look(project, "WaveGlow").words  # 0.01 h, not 1,999 x 0.5 s
     progress.spend("WaveGlow", 30.0)
     assert "about 6 s left at most" in view.look(project, "WaveGlow").words

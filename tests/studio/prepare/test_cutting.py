@@ -14,13 +14,13 @@ from studio.prepare.alignment import find_longest_pauses
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, units_of, units_of_cues
-from studio.prepare.levels import Interval, Levels, find_sounds, measure_levels, sounds_of_mask
+from studio.prepare.levels import SoundLevels, TimeSpan, find_sounds, measure_levels, sounds_of_mask
 from studio.prepare.transcripts import Cue
 
 FRAME = 0.0101  # seconds; times are known to a frame
 
 
-def talk(path: Path, parts: Sequence[tuple[float, float]], rate: int = 16000, noise: float = 1e-4) -> list[Interval]:
+def talk(path: Path, parts: Sequence[tuple[float, float]], rate: int = 16000, noise: float = 1e-4) -> list[TimeSpan]:
     """Write bursts of noise, syllables of 4 Hz, as (seconds of sound, seconds of pause after it); return their times."""
     generator = np.random.default_rng(1)
     lengths = [round(seconds * rate) for pair in ((0.5, 0.0), *parts) for seconds in pair]
@@ -30,12 +30,14 @@ def talk(path: Path, parts: Sequence[tuple[float, float]], rate: int = 16000, no
     for start, end in zip(edges[2::2], edges[3::2], strict=False):
         sound = np.arange(end - start) / rate
         audio[start:end] += 0.2 * generator.standard_normal(end - start) * (0.6 + 0.4 * np.sin(2 * np.pi * 4 * sound))
-        times.append(Interval(start / rate, end / rate))
+        times.append(TimeSpan(start / rate, end / rate))
     soundfile.write(path, audio.clip(-1, 1), rate)
     return times
 
 
-def spans_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False) -> list[Span]:
+def spans_of(
+    levels: SoundLevels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False
+) -> list[Span]:
     return cutting.spans_of(units_of(levels, config, cues, is_one_clip), levels.seconds, config)
 
 
@@ -100,7 +102,7 @@ def test_a_recording_with_one_text_stays_whole_and_silence_has_no_sounds(tmp_pat
     levels = measure_levels(tmp_path / "talk.wav")
     assert len(spans_of(levels, CuttingConfig(), is_one_clip=True)) == 1
     assert len(spans_of(levels, CuttingConfig(), is_one_clip=False)) == 3
-    levels = Levels(16000, 1, 160000, np.full(1000, -100.0, np.float32))
+    levels = SoundLevels(16000, 1, 160000, np.full(1000, -100.0, np.float32))
     assert spans_of(levels, CuttingConfig()) == []
 
 
@@ -163,7 +165,7 @@ def test_subtitles_that_touch_or_overlap_are_cut_at_the_pause_before_the_next(tm
 
 
 def test_speech_without_a_subtitle_is_in_no_clip() -> None:
-    sounds = [Interval(0.5, 3.0), Interval(3.4, 6.0), Interval(6.4, 9.0), Interval(9.4, 12.0)]
+    sounds = [TimeSpan(0.5, 3.0), TimeSpan(3.4, 6.0), TimeSpan(6.4, 9.0), TimeSpan(9.4, 12.0)]
     cues = [Cue(0.5, 3.0, "One."), Cue(6.4, 7.0, "Three,"), Cue(7.0, 9.2, "going on."), Cue(9.4, 9.9, "Four")]
     cues.append(Cue(40, 41, "x"))
     units = units_of_cues(cues, sounds, 12.5)

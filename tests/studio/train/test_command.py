@@ -31,7 +31,7 @@ from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
 from studio.train.process import RunEnding, run_training
-from studio.train.progress import Progress, digest, read_reports
+from studio.train.progress import TrainingProgress, digest, read_reports
 from studio.voice.lines import LOG, TrainingLines
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model
 from tests.studio.projects import SETTINGS, make_project
@@ -80,11 +80,11 @@ def epochs_in(log: Path) -> int:
     return max((step[0] for step, _ in read_steps(log) if len(step) == 2), default=-1) if log.exists() else -1
 
 
-def progress_of(project: Project) -> Progress:
-    return Progress(project.root / "runs" / "progress.json")
+def progress_of(project: Project) -> TrainingProgress:
+    return TrainingProgress(project.root / "runs" / "progress.json")
 
 
-def train_waveglow(project: Project, plan: Plan, progress: Progress | None = None) -> bool:
+def train_waveglow(project: Project, plan: Plan, progress: TrainingProgress | None = None) -> bool:
     return train.train_model("WaveGlow", plan, project, progress or progress_of(project), NO_STOP)
 
 
