@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
+from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, make_folder, remove_leftovers
+from common.files import atomic_write, make_folder, parse_json, remove_leftovers
 from common.options import option
 from common.system import lock_for_process
 
@@ -122,6 +123,20 @@ class Project:
         """Return the command line `python -m ARGV NAME`, with --projects unless it is the default."""
         place = [] if self.projects.absolute() == PROJECTS.absolute() else ["--projects", str(self.projects)]
         return shlex.join(["python", "-m", *argv, self.name, *place])
+
+
+def read_settings(project: Project) -> dict[str, Any]:
+    """Read project.json. Raises DataError if it is missing, or no JSON object."""
+    path = project.require(project.settings, "studio.prepare FOLDER --name")
+    try:
+        settings = parse_json(path.read_bytes())
+        if isinstance(settings, dict):
+            return settings
+        problem = f"a {type(settings).__name__}, expected a JSON object"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    again = project.command("studio.prepare", "FOLDER", "--name")
+    raise DataError(f"{path}: cannot be used ({problem}); run {again} again")
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from tests.recipe import ROOT
+
 RATE = 22050
 
 
@@ -24,3 +26,8 @@ def truncate(path: Path, lost: int) -> Path:
     """Cut the last bytes off a file, and return its path."""
     path.write_bytes(path.read_bytes()[:-lost])
     return path
+
+
+def sentence(number: int) -> np.ndarray:
+    """A sentence of the embedded corpus (N,), at RATE."""
+    return soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0]

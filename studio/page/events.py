@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeVar
 
@@ -78,25 +77,12 @@ def choose(context: Context, name: str | None) -> Project:
     return find_project(context.projects, name)
 
 
-@dataclass(frozen=True)
-class RunPanel:
-    """The components that show a run: its state, and its last lines of output."""
-
-    message: gr.Textbox
-    output: gr.Textbox
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The components in the order of `run_values`."""
-        return [self.message, self.output]
-
-
-def add_run_panel(name: str) -> RunPanel:
-    """Add the components that show a run."""
+def add_run_panel(name: str) -> list[Any]:
+    """Add the components that show a run, in the order of `run_values`: its state, and its last lines of output."""
     message = gr.Textbox(label="State", interactive=False, lines=1, elem_id=f"{name}-state")
     with gr.Accordion("Output", open=False):
         output = gr.Textbox(show_label=False, interactive=False, lines=6, max_lines=14, elem_id=f"{name}-output")
-    return RunPanel(message, output)
+    return [message, output]
 
 
 def run_values(context: Context, job: Job | None) -> tuple[str, str]:
@@ -122,7 +108,7 @@ def state_key(name: str | None, job: Job | None) -> str:
 def connect_run(
     context: Context,
     project: gr.Dropdown,
-    panel: RunPanel,
+    panel: list[Any],
     kind: str,
     begin: Callable[..., None],
     start: gr.Button,
@@ -147,7 +133,7 @@ def connect_run(
         context.jobs.pause(choose(context, name), kind)
         return watch(name)
 
-    outputs = [*panel.outputs, key]
+    outputs = [*panel, key]
     start.click(in_words(context, run), [project, *options], outputs, **HIDDEN)
     stop.click(in_words(context, pause), project, outputs, **HIDDEN)
     gr.on(

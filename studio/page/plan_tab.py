@@ -8,6 +8,7 @@ import gradio as gr
 
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, html_table, in_words
+from studio.page.parts import make_picture
 from studio.page.plan_review import (
     UNITS,
     plan_argv,
@@ -72,15 +73,7 @@ def add_model(name: str) -> list[Any]:
     with gr.Accordion(name, open=True):
         expected = gr.Textbox(label="Time", interactive=False, lines=1, elem_id=f"{label}-time")
         table = gr.HTML(elem_id=f"{label}-settings", elem_classes="settings")
-        plot = gr.Image(
-            alt_text=f"Learning-rate test of {name}: loss over the rate",
-            show_label=False,
-            interactive=False,
-            format="png",
-            buttons=["fullscreen", "download"],
-            visible=False,
-            elem_id=f"{label}-rates",
-        )
+        plot = make_picture(f"{label}-rates", f"Learning-rate test of {name}: loss over the rate")
         command = gr.Textbox(
             label="Command", interactive=False, lines=2, max_lines=8, buttons=["copy"], elem_id=f"{label}-command"
         )

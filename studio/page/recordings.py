@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from common.data.sources import ENDINGS, TRANSCRIPTS, file_digest
 from common.errors import DataError, printable
-from common.files import make_folder, parse_json
+from common.files import make_folder
 from common.progress import counted
 from studio.prepare.arguments import TextConfig
 from studio.prepare.report import count_faults, minutes, read_fates, read_problems
 from studio.prepare.review import YES, ClipRow
-from studio.project import Project, check_inside
+from studio.project import Project, check_inside, read_settings
 
 
 class Storage(NamedTuple):
@@ -143,7 +143,6 @@ def prepare_argv(project: Project, language: str, several_speakers: bool) -> lis
 def recorded_folder(project: Project) -> str:
     """Return the folder that the clips come from; "" before the first run."""
     try:
-        settings = parse_json(project.settings.read_bytes())
-    except (OSError, ValueError):
+        return str(read_settings(project).get("recordings", ""))
+    except DataError:
         return ""
-    return str(settings.get("recordings", "")) if isinstance(settings, dict) else ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -22,6 +21,7 @@ from studio.page.editing import (
     table_of,
 )
 from studio.page.events import HIDDEN, choose, html_table, in_words, shorten
+from studio.page.parts import make_audio
 from studio.page.recordings import FileFate, list_fates
 from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project
@@ -30,9 +30,8 @@ WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
 Edits = dict[str, Edit]
 
 
-@dataclass(frozen=True)
-class ClipPanel:
-    """The components of the chosen clip, and the unsaved edits."""
+class ClipPanel(NamedTuple):
+    """The components of the chosen clip, and the unsaved edits, in the order of `clip_values`."""
 
     clip: gr.Textbox
     audio: gr.Audio
@@ -42,11 +41,6 @@ class ClipPanel:
     use: gr.Radio
     edits: gr.State
     message: gr.Textbox
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The components in the order of `clip_values`."""
-        return [self.clip, self.audio, self.faults, self.recognised, self.text, self.use, self.edits, self.message]
 
     @property
     def inputs(self) -> list[Any]:
@@ -89,7 +83,7 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
             *clip_values(chosen, row, {}, f"saved: {counted(len(edits), 'clip')}"),
         )
 
-    outputs = [summary, files, table, *panel.outputs]
+    outputs = [summary, files, table, *panel]
     key.change(in_words(context, show), project, outputs, **HIDDEN)
     save.click(in_words(context, save_all), [project, *panel.inputs], outputs, **HIDDEN)
     connect_choice(context, project, table, panel, [(previous, -1), (following, 1)])
@@ -120,7 +114,7 @@ def fates_table(fates: list[FileFate]) -> str:
 def add_clip_panel() -> ClipPanel:
     """Add the components of one clip."""
     clip = gr.Textbox(label="Clip", interactive=False, max_lines=1, elem_id="clip")
-    audio = gr.Audio(label="Sound", interactive=False, format="wav", buttons=["download"], elem_id="clip-audio")
+    audio = make_audio("Sound", "clip-audio")
     with gr.Row():
         faults = gr.Textbox(label="Faults", interactive=False, min_width=260, elem_id="faults")
         recognised = gr.Textbox(label="Recognised words", interactive=False, min_width=260, elem_id="recognised")
@@ -146,13 +140,13 @@ def connect_choice(
         return go(name, 0, (edits, clip, use, text), str(event.row_value[1]))
 
     inputs = [project, *panel.inputs]
-    table.select(in_words(context, select), inputs, panel.outputs, **HIDDEN)
+    table.select(in_words(context, select), inputs, list(panel), **HIDDEN)
     for button, distance in steps:
 
         def step(name: str | None, *values: Any, distance: int = distance) -> tuple[Any, ...]:
             return go(name, distance, values, values[1])
 
-        button.click(in_words(context, step), inputs, panel.outputs, **HIDDEN)
+        button.click(in_words(context, step), inputs, list(panel), **HIDDEN)
 
 
 def note(rows: list[ClipRow], edits: Edits, clip: str, use: str | None, text: str) -> Edits:

@@ -10,9 +10,8 @@ import soundfile
 
 from common.data.filelist import check_files, read_filelist
 from common.errors import DataError
-from common.files import parse_json
 from studio.prepare.lists import ENGLISH
-from studio.project import Project
+from studio.project import Project, read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +55,8 @@ def read_text_options(project: Project) -> dict[str, Any]:
     """
     if not project.settings.exists():  # filelists written by hand
         return {}
-    try:
-        settings: Any = parse_json(project.settings.read_bytes())
-    except (OSError, ValueError) as error:
-        again = project.command("studio.prepare", "FOLDER", "--name")
-        raise DataError(f"{project.settings}: no JSON ({error}); run {again} again") from None
-    cleaners = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
+    settings = read_settings(project)
+    cleaners: Any = settings.get("text_cleaners", ENGLISH)
     cleaners = [cleaners] if isinstance(cleaners, str) else cleaners  # of one alone, up to 0.10
     if not isinstance(cleaners, list) or not all(isinstance(name, str) for name in cleaners):
         raise DataError(f"{project.settings}: text_cleaners: {cleaners!r}, expected names of cleaners")

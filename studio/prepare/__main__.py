@@ -61,7 +61,7 @@ from studio.prepare.texts import (
     texts_of,
 )
 from studio.prepare.transcripts import Transcript
-from studio.project import Project, lock_project
+from studio.project import Project, lock_project, read_settings
 
 PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv before edits
 
@@ -108,23 +108,21 @@ def prepare(options: PrepareOptions) -> None:
     print("\n".join(report.summary(project, edits, training, validation, alphabet)))
 
 
-def read_settings(project: Project) -> dict[str, Any]:
-    """Read project.json. Raises DataError if it is missing, damaged, or lacks the entries that edits need."""
-    path = project.require(project.settings, "studio.prepare FOLDER --name")
+def settings_of(project: Project) -> dict[str, Any]:
+    """Return the settings of the last run. Raises DataError if they are missing, damaged, or lack the entries that edits need."""
+    path, settings = project.settings, read_settings(project)
     again = project.command("studio.prepare", "FOLDER", "--name")
     try:
-        settings = parse_json(path.read_bytes())
         language, rate = settings["texts"]["language"], settings["cutting"]["sampling_rate"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: cannot be used ({reason}); run {again} again") from None
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path}: cannot be used (no entry {error}); run {again} again") from None
     if not isinstance(language, str) or type(rate) is not int or rate < 1:
         found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
         raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run {again} again")
     validation = settings.setdefault("validation", VALIDATION)
     if not isinstance(validation, (int, float)) or not validation > 0:
         raise DataError(f"{path}: validation {validation!r}, expected a number of clips or a share; run {again} again")
-    return dict(settings)
+    return settings
 
 
 def apply_edits(options: PrepareOptions) -> None:
@@ -145,7 +143,7 @@ def proposals_of(project: Project) -> list[ClipRow]:
 
 def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
     """Return why training would refuse rows in use, by clip."""
-    settings = read_settings(project)
+    settings = settings_of(project)
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
     return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
@@ -156,7 +154,7 @@ def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | No
 
     `validation` is a number of clips or a share; None means as in the last run.
     """
-    settings = read_settings(project)
+    settings = settings_of(project)
     settings["validation"] = validation or settings["validation"]
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)

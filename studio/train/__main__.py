@@ -175,9 +175,7 @@ def describe_time(seconds: float, steps: float) -> str:
 
 def step_time(folder: Path) -> float:
     """Return the seconds of all optimizer steps in a run's log; 0 without a log."""
-    log = RunLog(folder / LOG)
-    log.update()
-    return log.step_seconds
+    return RunLog.read(folder / LOG).step_seconds
 
 
 def reason_of(ending: RunEnding, settings: ModelPlan, place: RunPlace) -> str:

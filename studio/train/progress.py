@@ -6,11 +6,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from common.errors import DataError
 from common.files import atomic_write, parse_json
-from common.run.nvlog import read_log
 from studio.plan.commands import train_argv
 from studio.plan.file import Plan
 from studio.project import Project
@@ -78,35 +76,3 @@ def digest(name: str, plan: Plan, project: Project) -> str:
     ]
     settings = [argv, plan.models[name].hours, lists]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunReport:
-    """A quality report of a run: its epoch, and measures by name."""
-
-    epoch: int
-    values: dict[str, float]
-
-
-def read_reports(folder: Path) -> list[RunReport]:
-    """Read the reports in a run's log, the last one of each epoch; [] without a log."""
-    path = folder / "nvlog.json"
-    if not path.exists():
-        return []
-    found: dict[int, dict[str, float]] = {}
-    for record in read_log(path):
-        step: Any = record.get("step")
-        is_epoch = record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1
-        if not is_epoch:
-            continue
-        measures = {
-            name: value
-            for name, value in record["data"].items()
-            if name.startswith("evaluation_") or name == "val_loss"
-        }
-        if measures:
-            found[step[0]] = found.get(step[0], {}) | measures  # a resumed run repeats the last epochs
-    return [
-        RunReport(epoch=epoch, values={name.removeprefix("evaluation_"): value for name, value in values.items()})
-        for epoch, values in sorted(found.items())
-    ]

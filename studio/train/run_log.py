@@ -32,8 +32,16 @@ class RunLog:
         self.path = path
         self._forget()
 
+    @classmethod
+    def read(cls, path: Path) -> RunLog:
+        """Read all of a log; empty without one."""
+        log = cls(path)
+        log.update()
+        return log
+
     def _forget(self) -> None:
         self.losses = Losses()
+        self.reports: dict[int, dict[str, float]] = {}  # measures and val_loss by epoch
         self.step, self.epoch, self.steps_per_epoch = 0, -1, 0
         self.report: tuple[int, dict[str, float]] | None = None  # the newest: its epoch, and its measures
         self.step_seconds = 0.0  # of all steps, including repeated ones
@@ -77,11 +85,13 @@ class RunLog:
                 self._seconds.append(seconds)
                 self.step_seconds += seconds
         elif len(step) == 1:
-            if "val_loss" in data:
-                self.losses.validation[self.step] = number(data["val_loss"])
             measures = {name.removeprefix(MEASURE): number(data[name]) for name in data if name.startswith(MEASURE)}
             if measures:
-                self.report = (step[0], measures)
+                self.report = (step[0], dict(measures))
+            if "val_loss" in data:
+                self.losses.validation[self.step] = measures["val_loss"] = number(data["val_loss"])
+            if measures:
+                self.reports.setdefault(step[0], {}).update(measures)  # a resumed run repeats the last epochs
 
 
 def number(value: Any) -> float:

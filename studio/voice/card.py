@@ -15,7 +15,7 @@ from studio.plan.commands import SLACK
 from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
-from studio.train.progress import RunReport, TrainingProgress
+from studio.train.progress import TrainingProgress
 from studio.voice.verdict import CLOSE_WORDS
 
 PERCENT = 100.0
@@ -50,7 +50,7 @@ class Facts:
     progress: TrainingProgress
     material: Material
     checkpoints: Mapping[str, Mapping[str, Any]]
-    reports: Mapping[str, list[RunReport]]
+    reports: Mapping[str, Mapping[int, Mapping[str, float]]]
     systems: list[System]
     verdict: list[str]  # in words
     vocoder: str
@@ -122,7 +122,9 @@ def _reports(facts: Facts) -> str:
         measure = facts.plan.models[name].best_by
         selecting = [] if measure == "loss" else [LOGGED_AS.get(measure, measure), measure]
         keys = list(dict.fromkeys([*selecting, "val_loss"]))
-        rows = [[str(report.epoch), *(cell_of(key, report.values.get(key)) for key in keys)] for report in reports]
+        rows = [
+            [str(epoch), *(cell_of(key, values.get(key)) for key in keys)] for epoch, values in sorted(reports.items())
+        ]
         near = "" if measure == "loss" else f" among epochs whose validation loss is at most {SLACK:g} above the lowest"
         header = ["epoch", *map(column_of, keys)]
         parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + _table(header, rows))

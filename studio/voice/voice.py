@@ -37,8 +37,10 @@ from studio.plan.machine import counts_words
 from studio.plan.material import Material, read_material
 from studio.plan.proposal import LINES
 from studio.project import Project
-from studio.train.progress import TrainingProgress, read_reports
+from studio.train.progress import TrainingProgress
+from studio.train.run_log import RunLog
 from studio.voice.card import Facts, card
+from studio.voice.lines import LOG
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
 
@@ -78,7 +80,7 @@ def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> lis
         progress=progress,
         material=material,
         checkpoints=checkpoints,
-        reports={name: read_reports(project.run(name)) for name in checkpoints},
+        reports={name: RunLog.read(project.run(name) / LOG).reports for name in checkpoints},
         systems=list(systems.values()),
         verdict=words,
         vocoder=vocoder,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.prepare.__main__ import _remove_stale, read_settings
+from studio.prepare.__main__ import _remove_stale, settings_of
 from studio.prepare.arguments import CuttingConfig, parse_args
 from studio.prepare.clips import CutClip, CutRecording
 from studio.prepare.faults import Measures
@@ -111,7 +111,7 @@ def test_settings_of_a_project_that_are_damaged(tmp_path: Path, content: str | N
     if content is not None:
         project.settings.write_text(content)
     with pytest.raises(DataError, match=message):
-        read_settings(project)
+        settings_of(project)
 
 
 def test_english_needs_no_alphabet_and_other_numbers_are_spelled() -> None:

@@ -6,28 +6,26 @@ from pathlib import Path
 import librosa
 import numpy as np
 import pytest
-import soundfile
 import torch
 
 from common.audio.stft import AudioConfig
 from common.data import mels
 from common.data.mels import check_settings, load_mel, mel_path_of, save_mel, settings_of
 from common.errors import DataError, UsageError
+from tests import sounds
 
 
-def tone(path: Path, seconds: float = 0.2, rate: int = 22050) -> np.ndarray:
-    time = np.arange(int(seconds * rate)) / rate
-    samples = np.round(0.3 * np.sin(2 * np.pi * 440 * time) * 32768) / 32768  # values that 16 bits represent
-    soundfile.write(path, samples, rate, subtype="PCM_16")
+def write(path: Path, rate: int = sounds.RATE) -> np.ndarray:
+    samples = np.round(32768 * sounds.tone(0.2, rate, amplitude=0.3)) / 32768  # values that 16 bits represent
+    sounds.save(path, samples, rate, "PCM_16")
     return samples
 
 
 @pytest.fixture
 def lists(tmp_path: Path) -> list[str]:
     """Flags for three clips, whose second is at another rate."""
-    (tmp_path / "wavs").mkdir()
     for name, rate in (("a", 22050), ("b", 16000), ("c", 22050)):
-        tone(tmp_path / "wavs" / f"{name}.wav", rate=rate)
+        write(tmp_path / "wavs" / f"{name}.wav", rate=rate)
     words = ["--dataset-path", str(tmp_path), "--num-workers", "1"]
     for kind, folder, ending in (("audio", "wavs", "wav"), ("mel", "mels", "pt")):
         path = tmp_path / f"{kind}.txt"
@@ -43,7 +41,7 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
     assert bad.startswith(f"{tmp_path / 'wavs/b.wav'}: 16000 Hz, expected 22050 Hz")
     assert count == "no mel of 1 clip; mend or drop them and run again"
     assert "mels: 0 of 3 are there, making 3" in capsys.readouterr().out
-    samples = tone(tmp_path / "wavs" / "same as c.wav")
+    samples = write(tmp_path / "wavs" / "same as c.wav")
     wanted = librosa.feature.melspectrogram(
         y=samples, sr=22050, n_fft=1024, hop_length=256, n_mels=80, fmax=8000.0, power=1.0, pad_mode="reflect"
     )
@@ -52,13 +50,13 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
     np.testing.assert_allclose(mel.numpy(), np.log(np.maximum(wanted, 1e-5)), atol=2e-3)
     # mended, the rest is made and what is there is left alone
     modified = (tmp_path / "mels" / "c.pt").stat().st_mtime_ns
-    tone(tmp_path / "wavs" / "b.wav")
+    write(tmp_path / "wavs" / "b.wav")
     mels.main(lists)
     assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
     assert (tmp_path / "mels" / "c.pt").stat().st_mtime_ns == modified
     assert torch.equal(load_mel(tmp_path / "mels" / "b.pt", 80), mel)
     # recorded anew, a clip gets a new mel
-    tone(tmp_path / "wavs" / "c.wav")
+    write(tmp_path / "wavs" / "c.wav")
     mels.main(lists)
     assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
 
@@ -73,7 +71,7 @@ def test_lists_that_do_not_correspond(tmp_path: Path, lists: list[str]) -> None:
 
 
 def test_recordings_that_would_share_a_mel_are_refused(tmp_path: Path, lists: list[str]) -> None:
-    tone(tmp_path / "wavs" / "a.flac")
+    write(tmp_path / "wavs" / "a.flac")
     for kind, row in (("audio", "wavs/a.flac|text a"), ("mel", "mels/a.pt|text a")):
         with (tmp_path / f"{kind}.txt").open("a") as file:
             file.write(f"{row}\n")
@@ -83,7 +81,7 @@ def test_recordings_that_would_share_a_mel_are_refused(tmp_path: Path, lists: li
 
 
 def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) -> None:
-    tone(tmp_path / "wavs" / "b.wav")
+    write(tmp_path / "wavs" / "b.wav")
     mels.main(lists)
     settings = json.loads((tmp_path / "mels" / "audio_settings.json").read_text())
     assert settings["hop_length"] == 256 and settings["mel_fmax"] == 8000.0 and "max_wav_value" not in settings
@@ -110,7 +108,7 @@ def test_a_label_without_one_of_the_settings_or_that_cannot_be_read(tmp_path: Pa
 
 @pytest.mark.parametrize("words", [[], ["--hop-length", "200"], ["--mel-fmax", "7000"], ["--filter-length", "2048"]])
 def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists: list[str], words: list[str]) -> None:
-    tone(tmp_path / "wavs" / "b.wav")
+    write(tmp_path / "wavs" / "b.wav")
     mels.main(lists)
     label = tmp_path / "mels" / "audio_settings.json"
     label.unlink()

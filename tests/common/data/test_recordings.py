@@ -79,8 +79,6 @@ def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
         2: "a clip named b is in row 2, too",
     }
     assert [r.path.name for r in found.recordings] == ["a.flac", "b.ogg", "b.wav"]
-    (tmp_path / "list.txt").write_text("wavs/a.wav|one\nwavs/a.flac|two\n")
-    assert recordings.read_list(tmp_path / "list.txt", tmp_path).problems == {1: "a clip named a is in row 1, too"}
 
 
 @pytest.mark.parametrize(
@@ -247,10 +245,3 @@ def test_files_that_are_no_copies_stay_and_a_recording_that_changed_since_its_ch
         recordings.convert_clips(
             [(source, CheckedClip(RATE, 1, 0, 9), tmp_path / "w/a.wav")], Treatment(), tmp_path / "w", 1
         )
-
-
-def test_what_was_changed_in_words() -> None:
-    sounds = [(16000, 1), (48000, 2), (16000, 2), (RATE, 1)]
-    clips = {name: CheckedClip(*sound, 0, 9) for name, sound in zip("abcd", sounds, strict=True)}
-    wanted = ["2 resampled from 16000 Hz", "1 resampled from 48000 Hz", "2 mixed down to mono", "silent ends cut"]
-    assert recordings.changes(clips, Treatment(trim_silence=True)) == wanted

@@ -74,8 +74,8 @@ def test_outliers_are_those_beyond_5_deviations() -> None:
     wanted = np.flatnonzero(distances > 5)
     assert 5 < len(wanted) < 100
     assert found.indices == sorted(wanted, key=lambda i: -distances[i])
-    without_deviation = np.array([2.0, 2.0, 2.0, 9.0, 1.0])
-    assert report.outliers(without_deviation).indices == [3, 4]  # all that differs, worst first
+    without_deviation = np.array([1.0, 2.0, 2.0, 2.0, 9.0])
+    assert report.outliers(without_deviation).indices == [4, 0]  # all that differs, worst first
     assert report.outliers(np.array([3.0])).indices == []
 
 

@@ -20,6 +20,7 @@ from studio.plan.file import Plan, read_plan, write_plan
 from studio.project import Project
 from tests import browser as web
 from tests.recipe import ROOT, skip_without_evaluators
+from tests.sounds import sentence
 from tests.studio.page.test_page_access import ask
 from tests.studio.page_server import PageServer, serve
 from tests.studio.projects import SETTINGS
@@ -37,7 +38,7 @@ def recording(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("recording")
     texts = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
     pause = 1e-4 * np.random.default_rng(0).standard_normal(17640)
-    sounds = [soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{n:04}.ogg")[0] for n in NUMBERS]
+    sounds = [sentence(number) for number in NUMBERS]
     soundfile.write(folder / "talk.wav", np.concatenate([part for sound in sounds for part in (sound, pause)]), 22050)
     (folder / "talk.txt").write_text(" ".join(texts[n - 1] for n in NUMBERS))
     return [folder / "talk.wav", folder / "talk.txt"]

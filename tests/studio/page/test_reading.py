@@ -8,7 +8,7 @@ from common.errors import DataError
 from studio.page.reading import Take, check_take, first_open, keep_take, kept_takes, make_take, read_script
 from studio.page.recordings import prepare_argv
 from studio.project import Project, create_project
-from tests.recipe import ROOT
+from tests.sounds import sentence
 
 RATE = 48000
 
@@ -18,8 +18,7 @@ def speech() -> np.ndarray:
     """A sentence at -20 dBFS with half a second of a quiet room around it, (N,) at RATE."""
     import librosa
 
-    sound, rate = soundfile.read(ROOT / "corpus" / "sentences" / "sentence_0001.ogg")
-    sound = librosa.resample(sound, orig_sr=rate, target_sr=RATE)
+    sound = librosa.resample(sentence(1), orig_sr=22050, target_sr=RATE)
     sound *= 0.1 / np.sqrt(np.mean(np.square(sound)))
     return np.pad(sound, RATE // 2) + 1e-4 * np.random.default_rng(0).standard_normal(len(sound) + RATE)
 

@@ -47,6 +47,7 @@ def test_a_log_is_read_while_it_grows(tmp_path):
         assert reader.losses.training[1] == 3.0 and math.isnan(reader.losses.training[2])
         assert reader.losses.validation == {2: 2.5}
         assert reader.report == (0, {"wer": 0.5, "coverage": 1.0})
+        assert reader.reports == {0: {"wer": 0.5, "coverage": 1.0, "val_loss": 2.5}}
         assert reader.seconds_per_step == 0.5 and (reader.step, reader.epoch) == (3, 1)
         with path.open("a") as file:
             file.write('DLLL {"type": "LOG", "step": [1, 1], "da')  # a record that is being written

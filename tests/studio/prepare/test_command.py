@@ -19,6 +19,7 @@ from common.errors import DataError, UsageError
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from tests.recipe import ROOT, skip_without_evaluators, start
+from tests.sounds import sentence
 
 pytestmark = pytest.mark.slow
 
@@ -29,10 +30,6 @@ TEXTS = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitline
 @pytest.fixture(scope="module", autouse=True)
 def _evaluators() -> None:
     skip_without_evaluators("resemblyzer")
-
-
-def sentence(number: int) -> np.ndarray:
-    return soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0]
 
 
 def write_talk(path: Path, numbers: range, pause: float = 0.8, **options: object) -> str:

@@ -15,7 +15,8 @@ from studio.prepare.levels import decibels
 from studio.prepare.recognition import ClipSound
 from studio.prepare.speakers import Sound, describe_voice, find_voices, is_sound_only
 from studio.prepare.texts import shares_wrong
-from tests.recipe import ROOT, skip_without_evaluators
+from tests.recipe import skip_without_evaluators
+from tests.sounds import sentence
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
 FINE = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
@@ -138,7 +139,7 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
     generator = np.random.default_rng(4)
 
     def write(name: str, number: int, rate: int, snr: float) -> ClipSound:
-        samples = at_rate(soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0], 22050, rate)
+        samples = at_rate(sentence(number), 22050, rate)
         noise = generator.standard_normal(len(samples)) * samples.std() * 10 ** (-snr / 20)
         soundfile.write(tmp_path / f"{name}.wav", 0.5 * (samples + noise), 22050)
         return ClipSound(tmp_path / f"{name}.wav", name)
@@ -164,7 +165,7 @@ def test_a_reverberant_room_is_no_other_speaker(rate: int, expected: bool, tmp_p
     echoes = np.append(1.0, echoes / np.linalg.norm(echoes))
     clips = []
     for number in range(1, 14):
-        samples = soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0]
+        samples = sentence(number)
         wet = np.convolve(at_rate(samples, 22050, rate), echoes) if number > 10 else samples
         soundfile.write(tmp_path / f"{number}.wav", 0.5 * wet / np.abs(wet).max(), 22050)
         clips.append(ClipSound(tmp_path / f"{number}.wav", str(number)))

@@ -41,17 +41,20 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "D.VTT": f"WEBVTT\n\n{SRT}".replace(",", "."),
         "texts/E.TXT": "Text of e.",
         "g.txt": "of which?",
+        "k.txt": "Text of k.",
+        "texts/k.txt": "farther away",
         "y/h.txt": "Text of h.",
         "notes.txt": "e was recorded in March.\nAll others later, in a room; quiet.\n",
     }
     found = match(
-        tmp_path, "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav", **files
+        tmp_path, "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav", **files
     )
     ours = {
         "a.wav": "Text of a, second line.",
         "b.mp3": "Text of b.",
         "sub/e.wav": "Text of e.",
         "y/z/h.wav": "Text of h.",
+        "k.wav": "Text of k.",
     }
     assert texts(found) == ours | dict.fromkeys(("c.wav", "d.wav"), "Good morning.")
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
@@ -59,6 +62,7 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "d.txt: not used: D.VTT is taken for d.wav",
         "g.txt: not used: it may belong to x/g.wav, y/g.wav; put it into the folder of one of them",
         "notes.txt: not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …",
+        "texts/k.txt: not used: k.txt is taken for k.wav",
     ]
     assert "texts/E.TXT: the words of sub/e.wav" in map(str, found.fates)
 

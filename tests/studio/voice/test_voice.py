@@ -17,7 +17,7 @@ from models import REGISTRY
 from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
-from studio.train.progress import RunReport, TrainingProgress
+from studio.train.progress import TrainingProgress
 from studio.voice.card import Facts, card, cell_of, choice_of, column_of, describe_measures
 from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, Listener, choose_vocoder, judge
 from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, usable_measures, write_model
@@ -178,7 +178,7 @@ def test_the_card_has_each_figure_in_its_place(tmp_path) -> None:
         progress=progress,
         material=Material(**figures, sampling_rate=16000),
         checkpoints={"WaveGlow": {"iteration": 77, "epoch": 6}},
-        reports={"WaveGlow": [RunReport(epoch=2, values={"coverage": 0.5, "val_loss": 1.25})]},
+        reports={"WaveGlow": {2: {"coverage": 0.5, "val_loss": 1.25}}},
         systems=[system(0.1, 0.7)],
         verdict=["good"],
         vocoder="waveglow",
