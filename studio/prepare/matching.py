@@ -116,11 +116,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _rank(path: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
+def _rank(path: Path, folder: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
     """Order the transcripts of a recording, the best first."""
     code = LANGUAGE.search(without_endings(name_key(path.name), TRANSCRIPTS)[-1])
     is_other = bool(code and language and code[1][:2] != name_key(language)[:2])
-    is_far = name_key(path.parent.name) != name_key(Path(owner).parent.name)
+    is_far = name_key(path.parent.relative_to(folder).as_posix()) != name_key(Path(owner).parent.as_posix())
     return is_other, ORDER.index(path.suffix.lower()), is_far, path.name
 
 
@@ -129,7 +129,7 @@ def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: s
     owners: dict[Path, list[str]] = defaultdict(list)
     beaten: dict[Path, list[tuple[str, Path]]] = defaultdict(list)
     for owner, paths in claims.items():
-        best, *others = sorted(paths, key=lambda path: _rank(path, owner, language))
+        best, *others = sorted(paths, key=lambda path: _rank(path, folder, owner, language))
         owners[best].append(owner)
         for path in others:
             beaten[path].append((owner, best))

@@ -42,7 +42,7 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "texts/E.TXT": "Text of e.",
         "g.txt": "of which?",
         "k.txt": "Text of k.",
-        "texts/k.txt": "farther away",
+        "archive/k.txt": "farther away",
         "y/h.txt": "Text of h.",
         "notes.txt": "e was recorded in March.\nAll others later, in a room; quiet.\n",
     }
@@ -58,11 +58,11 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
     }
     assert texts(found) == ours | dict.fromkeys(("c.wav", "d.wav"), "Good morning.")
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
+        "archive/k.txt: not used: k.txt is taken for k.wav",
         "c.de.srt: not used: c.en.srt is taken for c.wav",
         "d.txt: not used: D.VTT is taken for d.wav",
         "g.txt: not used: it may belong to x/g.wav, y/g.wav; put it into the folder of one of them",
         "notes.txt: not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …",
-        "texts/k.txt: not used: k.txt is taken for k.wav",
     ]
     assert "texts/E.TXT: the words of sub/e.wav" in map(str, found.fates)
 
