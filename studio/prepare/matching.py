@@ -205,7 +205,7 @@ def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], fo
     unnamed = next((row[0] for number, row in table.rows.items() if not named[number]), "")
     others = f"; not {unnamed!r}" if unnamed else ""
     others += f" and {n_rows - n_named - 1} more" if unnamed and n_rows - n_named > 1 else ""
-    others += f"; {beside} of them have a file of their own, which is taken" if beside else ""
+    others += f"; a file of its own is taken for {beside} of them" if beside else ""
     found.fates.append(TranscriptFate(name, f"{n_named} of {n_rows} rows name a recording here{others}{table.note}"))
 
 

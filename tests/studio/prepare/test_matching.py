@@ -130,6 +130,13 @@ def test_texts_in_other_encodings_are_read_and_said_so(tmp_path: Path, text: str
     assert str(found.fates[0]) == f"a.txt: the words of a.wav; read as {name}, since it is not UTF-8"
 
 
+def test_a_file_of_its_own_comes_before_a_row_of_a_table(tmp_path: Path) -> None:
+    found = match(tmp_path, "a.wav b.wav", **{"a.txt": "Own.", "metadata.csv": "a|Of the table.\nb|Two.\n"})
+    assert texts(found) == {"a.wav": "Own.", "b.wav": "Two."}
+    said = "metadata.csv: 2 of 2 rows name a recording here; a file of its own is taken for 1 of them"
+    assert said in map(str, found.fates)
+
+
 def test_all_bad_rows_of_a_table_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         match(tmp_path, "a.wav x/b.wav y/b.wav c.wav", **{"metadata.csv": "a|One.\nb|Two.\nc|\na|Another.\na|b|c|d\n"})
