@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,27 +27,6 @@ from multiproc import describe_end
 from tests.recipe import MODELS, ROOT, call, flags, run, speech_flags, start, succeed, train_tiny_model
 
 ESCAPE = "\x1b[2J"
-
-
-@pytest.mark.slow
-def test_a_suffix_stays_in_its_folder(tmp_path: Path) -> None:
-    result = run("inference.py", *speech(tmp_path), "--suffix", "/../../x")
-    assert (result.code, result.out) == (2, "")
-    assert "argument --suffix: '/../../x', expected a part of a file name, without '/'" in result.err
-    assert not (tmp_path / "speech").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["train.py", "inference.py"])
-def test_a_log_file_stays_in_the_output_folder(tmp_path: Path, script: str) -> None:
-    out = tmp_path / "a" / "out"
-    words = flags("WaveGlow", out) if script == "train.py" else [*speech(tmp_path), "-o", out]
-    result = run(script, *words, "--log-file", "../../x.json")
-    assert result.code == 2
-    assert result.err == (
-        f"error: --log-file: ../../x.json: leaves --output {out}; expected a name inside it, or a whole path\n"
-    )
-    assert not (tmp_path / "x.json").exists()
 
 
 def test_a_nul_character_in_a_config_file_names_its_place(tmp_path: Path) -> None:
@@ -137,38 +117,59 @@ def speech(folder: Path, *lines: str) -> list[object]:
     return [*speech_flags(folder, *lines), "-o", folder / "speech"]
 
 
-# Usage errors: code 2.
+# The exit code and the command, then its message: {folder} is the test's, {taken} a file in it, and … any text.
+REFUSALS = """
+2 train.py
+    …required: -m/--model-name, one of Tacotron2, WaveGlow, PulseNoise
+2 train.py TRAINING --bench-class trian
+    …perf-train…
+2 train.py TRAINING -o {folder}/out --log-file ../../x.json
+    error: --log-file: ../../x.json: leaves --output {folder}/out; expected a name inside it, or a whole path
+1 train.py TRAINING -o {taken}
+    error: {taken}: cannot be written (Not a directory); choose another --output
+1 train.py TRAINING --checkpoint-path {tacotron2}
+    error: {tacotron2}: not this model's weights…
+2 inference.py -i x --fp16 --cpu
+    …argument --cpu: not allowed with argument --fp16
+2 inference.py -i x -s -1 -d nan
+    …--sigma-infer: -1.0, expected 0 or more…
+2 inference.py SPEECH --suffix /../../x
+    …--suffix: '/../../x', expected a part of a file name, without '/'
+2 inference.py SPEECH -o {folder}/out --log-file ../../x.json
+    error: --log-file: ../../x.json: leaves --output {folder}/out…
+1 inference.py SPEECH -o {taken}
+    error: {taken}/nvlog.json: cannot write the log…--output…
+1 inference.py SPEECH --waveglow {tacotron2}
+    error: {tacotron2}: WaveGlow config: unknown keys…is it a checkpoint of WaveGlow?
+2 inference.py SPEECH --n-mel-channels 80
+    error: {tacotron2}: …n_mel_channels is 10 in it, 80 as requested…: leave these flags out, the checkpoint stores its settings
+2 inference.py SPEECH --text-cleaners basic_cleaners
+    error: {tacotron2}: …text_cleaners is ['english_cleaners'] in it, ['basic_cleaners'] as…
+2 inference.py SPEECH --wn-channels 512 --flows 12
+    error: {waveglow}: …n_flows is 4 in it, 12 as requested; n_channels is 8 in it, 512 as…
+2 inference.py SPEECH --max-decoder-steps 0
+    error: --max-decoder-steps: 0, expected a whole number from 1 to 1000000
+2 inference.py SPEECH --gate-threshold nan
+    error: --gate-threshold: nan, expected a probability in [0, 1], where 1 never stops
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "words", "message"),
-    [
-        ("train.py", "", "arguments are required: -m/--model-name, one of Tacotron2, WaveGlow, PulseNoise"),
-        ("inference.py", "-i x --fp16 --cpu", "argument --cpu: not allowed with argument --fp16"),
-        ("inference.py", "-i x -s -1 -d nan", "--sigma-infer: -1.0, expected 0 or more"),
-    ],
-)
-def test_invalid_flags_are_errors(script: str, words: str, message: str) -> None:
-    assert message in stderr_of(2, script, *words.split())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--n-mel-channels 80", "n_mel_channels is 10 in it, 80 as requested"),
-        ("--text-cleaners basic_cleaners", "text_cleaners is ['english_cleaners'] in it, ['basic_cleaners'] as"),
-        ("--wn-channels 512 --flows 12", "n_flows is 4 in it, 12 as requested; n_channels is 8 in it, 512 as"),
-    ],
-)
-def test_flags_that_contradict_a_checkpoint_are_errors(tmp_path: Path, words: str, message: str) -> None:
-    error = stderr_of(2, "inference.py", *speech(tmp_path), *words.split())
-    path = train_tiny_model("WaveGlow" if "wn" in words else "Tacotron2")
-    assert error.startswith(f"error: {path}: ")
-    assert message in error
-    assert error.endswith("leave these flags out, the checkpoint stores its settings")
-    assert not (tmp_path / "speech").exists()
+@pytest.mark.parametrize("row", REFUSALS.strip().replace("\n    ", "\t").splitlines())
+def test_a_mistake_is_one_error_and_leaves_no_files(tmp_path: Path, row: str) -> None:
+    """What a checkpoint stores is not blamed on a flag, and a flag's value not on the file."""
+    command, message = row.split("\t")
+    places = {model.lower(): train_tiny_model(model) for model in MODELS}
+    places |= {"folder": tmp_path, "taken": tmp_path / "taken"}
+    (tmp_path / "taken").touch()
+    code, script, *words = command.format(**places).split()
+    bases = {"TRAINING": training, "SPEECH": speech}
+    given = [*bases[words[0]](tmp_path), *words[1:]] if words[:1] and words[0] in bases else words
+    before = set(tmp_path.rglob("*"))
+    expected = ".*".join(re.escape(part.format(**places)) for part in message.split("…"))
+    error = stderr_of(int(code), script, *given)
+    assert re.fullmatch(expected, error, re.DOTALL), error
+    assert {path for path in set(tmp_path.rglob("*")) - before if path.is_file()} == set()
 
 
 # Filelists and clips: code 1.
@@ -193,32 +194,6 @@ def test_training_accepts_a_silent_clip(tmp_path: Path) -> None:
         succeed("train.py", *training(tmp_path / model, "--training-files", path, model=model))
 
 
-# Checkpoints: code 1.
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_another_model_is_an_error(tmp_path: Path) -> None:
-    path = train_tiny_model("Tacotron2")
-    message = stderr_of(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", path))
-    assert message.startswith(f"error: {path}: not this model's weights")
-    message = stderr_of(1, "inference.py", *speech(tmp_path), "--waveglow", path)
-    assert message.startswith(f"error: {path}: WaveGlow config: unknown keys")
-    assert message.endswith("is it a checkpoint of WaveGlow?")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flag", "value", "expected"),
-    [
-        ("--max-decoder-steps", 0, "a whole number from 1 to 1000000"),
-        ("--gate-threshold", "nan", "a probability in [0, 1], where 1 never stops"),
-    ],
-)
-def test_an_invalid_decoding_flag_is_not_blamed_on_the_file(tmp_path: Path, flag: str, value, expected: str) -> None:
-    message = stderr_of(2, "inference.py", *speech(tmp_path), flag, value)
-    assert message == f"error: {flag}: {value}, expected {expected}"
-
-
 # Phrases: code 1.
 
 
@@ -234,20 +209,6 @@ def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path, before: str) -
     assert [line.split("phrases.txt")[1].split(", ")[0] for line in alone.splitlines()] == [
         ":1: '☃☃' holds nothing to speak", ":2: '' holds nothing to speak", ":3: '...' holds nothing to speak"
     ]  # fmt: skip
-
-
-# Where the results go: code 1.
-
-
-@pytest.mark.slow
-def test_an_output_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
-    place = tmp_path / "taken"
-    place.touch()
-    message = stderr_of(1, "train.py", *training(tmp_path), "-o", place)
-    assert message == f"error: {place}: cannot be written (Not a directory); choose another --output"
-    message = stderr_of(1, "inference.py", *speech(tmp_path), "-o", place)
-    assert message.startswith(f"error: {place}/nvlog.json: cannot write the log")
-    assert "--output" in message
 
 
 # The commands themselves.
@@ -367,12 +328,6 @@ def ctrl_c_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (130, "stopped\n")
     later = f"{START}after_imports()\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: print('caught')"
     assert subprocess.run([sys.executable, "-c", later], capture_output=True, text=True).stdout == "caught\n"
-
-
-@pytest.mark.slow
-def test_a_bench_class_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    done = run("train.py", *training(tmp_path), "--bench-class", "trian")
-    assert done.code == 2 and "perf-train" in done.err
 
 
 @pytest.mark.slow
