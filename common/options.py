@@ -113,7 +113,9 @@ def problems_of(config: Any) -> list[str]:
         value, check = getattr(config, option_field.name), option_field.metadata.get("check")
         if is_dataclass(value):
             problems += problems_of(value)
-        elif check and (value is not None or type(None) not in get_args(_hints(type(config))[option_field.name])):
+        elif check and (
+            value is not None or type(None) not in get_args(_hints(cast(Any, type(config)))[option_field.name])
+        ):
             problems += check.problems(flag_of_field(option_field), value, str)
     return problems
 

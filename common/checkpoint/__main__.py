@@ -49,8 +49,7 @@ def inspect(path: Path) -> dict[str, Any]:
         if not name.endswith(BUFFERS):
             parts[WRAPPERS.sub("", name).partition(".")[0]] += value.numel()
     named = FILE_NAME.fullmatch(path.stem)
-    optimizer = checkpoint.get("optimizer")
-    has_optimizer = isinstance(optimizer, Mapping)
+    optimizer: Mapping[str, Any] = checkpoint.get("optimizer") or {}
     states = {key: _processes(value) for key, value in _random_states(checkpoint) if value is not None}
     return {
         "file": str(path),
@@ -63,8 +62,8 @@ def inspect(path: Path) -> dict[str, Any]:
         "parameters": parts.total(),
         "parts": dict(parts),
         "dtypes": dict(dtypes),
-        "learning_rates": [group.get("lr") for group in optimizer.get("param_groups", [])] if has_optimizer else None,
-        "optimizer_states": len(optimizer.get("state", {})) if has_optimizer else None,
+        "learning_rates": [group.get("lr") for group in optimizer.get("param_groups", [])] if optimizer else None,
+        "optimizer_states": len(optimizer.get("state", {})) if optimizer else None,
         "scaler": _scaler(checkpoint),
         "random_states": {key: count for key, count in states.items() if count},
         "other_keys": _others(checkpoint),

@@ -67,6 +67,7 @@ def test_every_flag_sets_its_key(name):
         *(("max_decoder_steps", value, "a whole number from 1 to 1000000") for value in (-3, 1_000_001)),
         *((name, 4, "an odd size") for name in PUBLISHED if "kernel_size" in name),
         ("encoder_embedding_dim", 511, "an even size"),
+        ("prenet_dim", None, "a whole number of at least 1"),
         ("p_attention_dropout", 1.0, r"a probability in \[0, 1\)"),
         ("gate_threshold", -0.1, r"a probability in \[0, 1\], where 1 never stops"),
         ("gate_threshold", 1.5, r"a probability in \[0, 1\]"),
@@ -84,6 +85,7 @@ def test_impossible_values_are_errors(name, value, expected):
 
 
 def test_one_error_reports_all_problems_and_an_unknown_key_is_one():
+    assert Tacotron2Config(gate_threshold=1.0).gate_threshold == 1.0  # which never stops
     with pytest.raises(UsageError) as error:
         Tacotron2Config(prenet_dim=0, postnet_kernel_size=6, p_attention_dropout=2.0)
     assert str(error.value).split("; ") == [
