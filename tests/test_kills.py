@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kills import SETTINGS, Setting, attack
-from tests.stops import LAYOUTS, fault, trial
+from tests.stops import LAYOUTS, Event, fault, trial
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,7 @@ def test_killed_runs_are_resumed_to_the_bits_of_an_undisturbed_one(setting: Sett
     assert (report.files + report.links if setting.in_write else report.kills) >= kills
 
 
-@pytest.mark.parametrize("event", ["SIGTERM to all", "SIGKILL to main"])
-def test_a_stopped_launch_ends_whole_and_leaves_nobody(event: str) -> None:
-    draw, layout = random.Random(5), list(LAYOUTS)[-1]
-    outcome = trial(event, layout, draw.uniform(0, 20), draw)
+@pytest.mark.parametrize("event", [Event("SIGTERM", "all"), Event("SIGKILL")])
+def test_a_stopped_launch_ends_whole_and_leaves_nobody(event: Event) -> None:
+    event, outcome = trial(event, list(LAYOUTS)[-1], event.name == "SIGKILL", random.Random(5))
     assert fault(event, outcome) == "", outcome
