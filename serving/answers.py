@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from common.errors import DataError, join_problems
 from common.files import read_lines
@@ -35,18 +36,8 @@ class Turn(NamedTuple):
     answer: str
 
 
-class Answerer(Protocol):
-    """A source of answers. Raises DataError if it cannot give one."""
-
-    def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
-        """Yield the answer in pieces of text as they become available; `turns` are the earlier ones."""
-
-
-class Entry(NamedTuple):
-    """A question of the file: its words and its answer. None stands for the previous answer."""
-
-    words: frozenset[str]
-    answer: str | None
+# A question and the earlier turns -> the answer in pieces of text, as they become available. Raises DataError if it has none.
+Answerer = Callable[[str, Sequence[Turn]], Iterator[str]]
 
 
 class Knowledge:
@@ -62,41 +53,34 @@ class Knowledge:
         with optional_import():
             from rapidfuzz import fuzz
         self.similarity = fuzz.ratio
-        self.entries = [Entry(words_of(text), None) for text in REPEAT]
-        self.entries += [Entry(words_of(question), answer) for question, answer in read_entries(path)]
-        self.counts = Counter(word for entry in self.entries for word in entry.words)
+        self.entries: dict[str, str | None] = dict.fromkeys(REPEAT)  # by question; None: the previous answer
+        self.entries |= read_entries(path)
+        self.words = {question: words_of(question) for question in self.entries}
+        self.counts = Counter(word for words in self.words.values() for word in words)
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
         """Yield the answer of the best entry, or NO_ANSWER."""
-        words, before = words_of(question), words_of(turns[-1].question) if turns else frozenset()
-        scores = [
-            max(self.score(words, entry.words), FOLLOW_UP * self.score(words, entry.words, before))
-            for entry in self.entries
-        ]
-        best = max(range(len(scores)), key=scores.__getitem__)
-        if scores[best] < ENOUGH:
-            yield NO_ANSWER
-        else:
-            yield self.entries[best].answer or (turns[-1].answer if turns else NO_REPEAT)
+        last = turns[-1] if turns else Turn("", NO_REPEAT)
+        words, before = words_of(question), words_of(last.question)
+        scores = {
+            entry: max(self.score(words, wanted), FOLLOW_UP * self.score(words, wanted, before))
+            for entry, wanted in self.words.items()
+        }
+        best = max(scores, key=scores.__getitem__)
+        yield (self.entries[best] or last.answer) if scores[best] >= ENOUGH else NO_ANSWER
 
-    def score(self, words: Collection[str], entry: Collection[str], before: Collection[str] = ()) -> float:
+    def score(self, words: frozenset[str], entry: frozenset[str], before: frozenset[str] = frozenset()) -> float:
         """Return the smaller of two shares, 0 to 1: of the question's words in the entry, and of the entry's in the question."""
-        return min(self.share(words, entry), self.share(entry, [*words, *before]))
+        return min(self.share(words, entry), self.share(entry, words | before))
 
-    def share(self, words: Collection[str], others: Collection[str]) -> float:
+    def share(self, words: frozenset[str], others: frozenset[str]) -> float:
         """Return the share of `words`, by weight, that occur in `others`, exactly or nearly."""
-        total = sum(map(self.weight, words))
-        common = sum(self.weight(word) * self.nearness(word, others) for word in words)
+        total = common = 0.0
+        for word in words:
+            weight = math.log(1 + len(self.entries) / max(1, self.counts[word]))
+            nearness = max((self.similarity(word, other) / 100 for other in others), default=0.0)
+            total, common = total + weight, common + (weight * nearness if nearness >= SAME_WORD else 0.0)
         return common / total if total else 0.0
-
-    def nearness(self, word: str, others: Iterable[str]) -> float:
-        """Return the similarity to the nearest of `others`, or 0 if it is below SAME_WORD."""
-        nearest = max((self.similarity(word, other) / 100 for other in others), default=0.0)
-        return nearest if nearest >= SAME_WORD else 0.0
-
-    def weight(self, word: str) -> float:
-        """Return the inverse document frequency of a word."""
-        return math.log(1 + len(self.entries) / max(1, self.counts[word]))
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -105,15 +89,15 @@ def words_of(text: str) -> frozenset[str]:
     return words - FILLERS or words
 
 
-def read_entries(path: Path) -> list[tuple[str, str]]:
-    """Read pairs of question and answer. Raises DataError as Knowledge does."""
-    entries, problems = [], []
+def read_entries(path: Path) -> dict[str, str]:
+    """Read answers by question. Raises DataError as Knowledge does."""
+    entries, problems = {}, []
     for number, line in enumerate(read_lines(path, "expected a text file with lines `question|answer`"), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         parts = [part.strip() for part in line.split("|")]
         if len(parts) == 2 and all(map(normalise, parts)):
-            entries.append((parts[0], parts[1]))
+            entries.setdefault(*parts)
         else:
             problems.append(f"{path}:{number}: {line!r}, expected `question|answer`")
     if problems:
@@ -123,44 +107,36 @@ def read_entries(path: Path) -> list[tuple[str, str]]:
     return entries
 
 
+@dataclass(frozen=True)
 class ChatEndpoint:
     """Streamed answers of a chat model behind an OpenAI-compatible endpoint, `POST URL/chat/completions`."""
 
-    def __init__(self, url: str, model: str, key: str | None, instructions: str, timeout: float) -> None:
-        """Describe an endpoint.
-
-        Args:
-            url: starts with http:// or https:// and often ends in /v1.
-            model: the name of the model.
-            key: sent as a bearer token, if not None.
-            instructions: the system message.
-            timeout: seconds for which the endpoint may stay silent.
-        """
-        self.url, self.model, self.instructions, self.timeout = url.rstrip("/"), model, instructions, timeout
-        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+    url: str  # often ends in /v1
+    model: str
+    key: str | None  # sent as a bearer token
+    instructions: str  # the system message
+    timeout: float  # seconds for which the endpoint may stay silent
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
         """Yield the model's answer. Raises DataError with the endpoint's message, or if the answer is empty."""
+        messages = [("system", self.instructions)]
+        messages += [pair for turn in turns for pair in (("user", turn.question), ("assistant", turn.answer))]
+        contents = [{"role": role, "content": content} for role, content in [*messages, ("user", question)]]
         is_empty = True
-        for piece in self._pieces(self._messages(question, turns)):
+        for piece in self._pieces({"model": self.model, "messages": contents, "stream": True}):
             is_empty = is_empty and not piece.strip()
             yield piece
         if is_empty:
             raise DataError(f"{self.url}: the answer is empty, expected text")
 
-    def _messages(self, question: str, turns: Sequence[Turn]) -> list[dict[str, str]]:
-        history = [pair for turn in turns for pair in (("user", turn.question), ("assistant", turn.answer))]
-        messages = [("system", self.instructions), *history, ("user", question)]
-        return [{"role": role, "content": content} for role, content in messages]
-
-    def _pieces(self, messages: list[dict[str, str]]) -> Iterator[str]:
+    def _pieces(self, body: dict[str, Any]) -> Iterator[str]:
         """Yield the text of the endpoint's events."""
         import httpx
 
-        body = {"model": self.model, "messages": messages, "stream": True}
-        address = f"{self.url}/chat/completions"
+        address = f"{self.url.rstrip('/')}/chat/completions"
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
-            with httpx.stream("POST", address, json=body, headers=self.headers, timeout=self.timeout) as response:
+            with httpx.stream("POST", address, json=body, headers=headers, timeout=self.timeout) as response:
                 if response.is_error:
                     response.read()
                     raise DataError(f"{address}: HTTP {response.status_code}: {message_of(response.text)}")
@@ -176,13 +152,13 @@ def text_of(event: str, address: str) -> str:
     """Return the text of a chat completion event, or "". Raises DataError for any other event."""
     try:
         contents: Any = json.loads(event)
-        if contents.get("error"):  # some endpoints send null in each event
-            raise DataError(f"{address}: {message_of(event)}")
-        return "".join(choice["delta"].get("content") or "" for choice in contents["choices"][:1])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, DataError):
-            raise
+        has_failed = bool(contents.get("error"))  # some endpoints send null in each event
+        texts = [] if has_failed else [choice["delta"].get("content") or "" for choice in contents["choices"][:1]]
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{address}: event {event[:80]!r}, expected a chat completion's chunk") from None
+    if has_failed:
+        raise DataError(f"{address}: {message_of(event)}")
+    return "".join(texts)
 
 
 def message_of(body: str) -> str:

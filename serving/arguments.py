@@ -14,7 +14,7 @@ from common.arguments import environment_argv, given_options
 from common.inference.config import SynthesisConfig
 from common.options import add_fields, from_options
 from common.parser import Parser
-from serving.config import API_KEY_VARIABLE, ConversationConfig, ServingConfig
+from serving.config import API_KEY_VARIABLE, ServingConfig
 from serving.logs import PREFIX
 
 ADDRESS = ("host", "port", "wyoming_port", "root_path", "page")
@@ -40,11 +40,6 @@ def make_parser() -> argparse.ArgumentParser:
     add_fields(parser.add_argument_group("load and limits"), ServingConfig, *LIMITS)
     add_fields(parser.add_argument_group("access and log"), ServingConfig, *ACCESS, **{name: [] for name in LISTS})
     return parser
-
-
-def add_conversation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ConversationConfig."""
-    add_fields(parser.add_argument_group("conversation"), ConversationConfig)
 
 
 def parse_args(argv: list[str]) -> ServingConfig:

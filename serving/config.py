@@ -1,4 +1,4 @@
-"""Settings of the server and of its conversations: flags, defaults and allowed values."""
+"""Settings of the server: flags, defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -13,18 +13,12 @@ from common.errors import UsageError
 from common.inference.arguments import vocoder_flags
 from common.inference.config import FASTEST, GRIFFIN_LIM, SLOWEST, SPEED
 from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, option, problems_of
-from common.quality.recogniser import SIZES
 from common.spec import SENTENCE_PAUSE
 from common.web.sockets import PORT
 from models import REGISTRY
 from serving.logs import LOG_FORMATS
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, read if --api-key is not given
-CHAT_KEY_VARIABLE = "CHAT_API_KEY"
-KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
-INSTRUCTIONS = (
-    "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
-)
 LOUDEST = 10.0
 RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of files
 PCM_RATE = 24_000  # Hz, of OpenAI's pcm; clients do not ask, since pcm has no header
@@ -34,7 +28,6 @@ NETWORKS = Check(
 )
 NOT_EMPTY = Check(lambda key: bool(key.strip()), "a key, or no such flag")
 PREFIX_PATH = Check(lambda path: not path or (path[0] == "/" and path[-1] != "/"), "/PREFIX without a slash at its end")
-ADDRESS = Check(lambda url: url.startswith(("http://", "https://")), "http://… or https://…")
 
 
 def is_network(name: str) -> bool:
@@ -42,39 +35,6 @@ def is_network(name: str) -> bool:
     with suppress(ValueError):
         return bool(ip_network(name, strict=False))
     return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConversationConfig:
-    """Options of a conversation. Raises UsageError that names the flags of every problem."""
-
-    knowledge: Path = option(KNOWLEDGE, "text file of answers, one `question|answer` per line")
-    chat_url: str | None = option(
-        None,
-        "OpenAI-compatible endpoint to take answers from instead, such as http://127.0.0.1:11434/v1; its key, if it needs "
-        f"one, is read from the environment variable {CHAT_KEY_VARIABLE}",
-        check=ADDRESS,
-        metavar="URL",
-    )
-    chat_model: str | None = option(None, "model of the chat endpoint", metavar="NAME")
-    chat_instructions: str = option(INSTRUCTIONS, "system message for the chat model")
-    chat_timeout: float = option(60.0, "seconds that the chat endpoint may stay silent", check=ABOVE_ZERO)
-    remembered_turns: int = option(
-        10, "most recent questions and answers that an answer may refer to", check=NOT_NEGATIVE, metavar="N"
-    )
-    recogniser: str = option("tiny", "size of the speech recogniser", choices=SIZES)
-    recogniser_dir: Path | None = option(
-        None, "folder with the recogniser's encoder_model and decoder_model_merged (default: the tiny one's package)"
-    )
-
-    def __post_init__(self) -> None:
-        problems = problems_of(self)
-        if (self.chat_url is None) != (self.chat_model is None):
-            problems.append("--chat-url and --chat-model: one is missing, expected both or none")
-        if self.recogniser != "tiny" and self.recogniser_dir is None:
-            problems.append(f"--recogniser {self.recogniser}: its weights are not in the package; add --recogniser-dir")
-        if problems:
-            raise UsageError("\n".join(problems))
 
 
 @dataclass(frozen=True, kw_only=True)

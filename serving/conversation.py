@@ -1,5 +1,6 @@
-"""Answer spoken questions by speech: python -m serving.conversation question.wav -o answer.wav
+"""Answer spoken questions by speech.
 
+python -m serving.conversation question.wav -o answer.wav
 python -m serving.conversation first.wav second.wav -o answer.wav      # answer_0.wav, then answer_1.wav, which may follow up
 python -m serving.conversation question.wav -o answer.wav --knowledge my_answers.txt
 python -m serving.conversation question.wav -o answer.wav --chat-url http://127.0.0.1:11434/v1 --chat-model MODEL
@@ -15,11 +16,10 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,112 +28,130 @@ import torch
 from torch import Tensor
 
 from common import precision
-from common.arguments import given_options
 from common.audio.audio_processing import FORMATS, read_audio, save_audio
 from common.audio.silence import without_offset
 from common.errors import UsageError, exit_on_user_error
-from common.inference.arguments import add_speaking_arguments, named_checkpoints, synthesis_config
+from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.outputs import Live
 from common.inference.stages import TEXT_PAUSE, acoustic_stages
-from common.options import from_options
+from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, add_fields, option, problems_of
 from common.parser import Parser
-from common.quality.recogniser import Recogniser
+from common.quality.recogniser import SIZES, Recogniser
 from models import REGISTRY
 from serving.answers import Answerer, ChatEndpoint, Knowledge, Turn
-from serving.arguments import add_conversation_arguments
-from serving.config import CHAT_KEY_VARIABLE, ConversationConfig
-from serving.sentences import SentenceCutter, SentenceEnds
-from synthesizer import Line, SynthesisConfig, Synthesizer, choose_checkpoints
+from serving.sentences import SentenceEnds, cut_sentences
+from synthesizer import Line, Synthesizer, choose_checkpoints
 
 # N samples
 
 SPECS = REGISTRY.values()
+CHAT_KEY_VARIABLE = "CHAT_API_KEY"  # of the environment
+KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
+INSTRUCTIONS = (
+    "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
+)
 FAINTEST = 0.005  # recordings that peak below this count as silent; the recogniser finds words even in silence
 NO_WORDS = "I could not find any words in that. Please say it again."
-
-
-class Conversation:
-    """A recogniser and a source of answers. The caller keeps the turns, so several users can share a conversation."""
-
-    def __init__(self, config: ConversationConfig | None = None) -> None:
-        """Load the recogniser and the answers. Raises DataError if a package or a file is missing or cannot be read."""
-        self.config = config or ConversationConfig()
-        self.recogniser = Recogniser(self.config.recogniser, self.config.recogniser_dir)
-        self.answerer = make_answerer(self.config)
-
-    def transcribe(self, audio: np.ndarray, rate: int) -> str:
-        """Return the words in audio (N,) in [-1, 1] at `rate` Hz, or "" if there are none."""
-        return self.recogniser(audio, rate) if np.abs(without_offset(audio)).max(initial=0.0) > FAINTEST else ""
-
-    def answer(self, question: str, turns: list[Turn], sentence_ends: SentenceEnds) -> Iterator[str]:
-        """Yield the answer to a question, sentence by sentence, and add both to `turns`.
-
-        A question without words gets a fixed answer and leaves the turns unchanged, as does an Answerer's DataError.
-        """
-        if not question:
-            yield NO_WORDS
-            return
-        recent = turns[max(0, len(turns) - self.config.remembered_turns) :]
-        cutter, pieces = SentenceCutter(sentence_ends), []
-        for piece in self.answerer(question, recent):
-            pieces.append(piece)
-            yield from cutter.add(piece)
-        yield from cutter.finish()
-        turns.append(Turn(question, "".join(pieces).strip()))
-
-
-def make_answerer(config: ConversationConfig) -> Answerer:
-    """Build the source of answers that a config names. Raises DataError as Knowledge does."""
-    if config.chat_url is None or config.chat_model is None:
-        return Knowledge(config.knowledge)
-    key = os.environ.get(CHAT_KEY_VARIABLE)
-    return ChatEndpoint(config.chat_url, config.chat_model, key, config.chat_instructions, config.chat_timeout)
+ADDRESS = Check(lambda url: url.startswith(("http://", "https://")), "http://… or https://…")
+SOUND = Check(
+    lambda path: path.suffix.removeprefix(".") in FORMATS,
+    f"a name that ends in {', '.join(f'.{name}' for name in FORMATS)}",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions:
-    """Options of the command: recordings of questions, the sound file of the answer, and a pipe or file for samples."""
+class ConversationOptions(SpeakingOptions):
+    """Options of a conversation. Raises UsageError that names the flags of every problem."""
 
-    questions: list[Path]
-    output: Path
-    stream: Path | None
-    cpu: bool
-    checkpoints: dict[str, Path]  # named by flags
-    speaking: SynthesisConfig
-    conversation: ConversationConfig
+    questions: tuple[Path, ...] = ()  # recordings
+    output: Path = option(None, "sound file of the answer: .wav, .flac or .ogg", "-o", check=SOUND, required=True)
+    stream: Path | None = option(
+        None, "pipe or file that receives the answers as raw 16-bit samples while they are computed", metavar="PATH"
+    )
+    knowledge: Path = option(KNOWLEDGE, "text file of answers, one `question|answer` per line")
+    chat_url: str | None = option(
+        None,
+        "OpenAI-compatible endpoint to take answers from instead, such as http://127.0.0.1:11434/v1; its key, if it needs "
+        f"one, is read from the environment variable {CHAT_KEY_VARIABLE}",
+        check=ADDRESS,
+        metavar="URL",
+    )
+    chat_model: str | None = option(None, "model of the chat endpoint", metavar="NAME")
+    chat_instructions: str = option(INSTRUCTIONS, "system message for the chat model")
+    chat_timeout: float = option(60.0, "seconds that the chat endpoint may stay silent", check=ABOVE_ZERO)
+    remembered_turns: int = option(
+        10, "most recent questions and answers that an answer may refer to", check=NOT_NEGATIVE, metavar="N"
+    )
+    recogniser: str = option("tiny", "size of the speech recogniser", choices=SIZES)
+    recogniser_dir: Path | None = option(
+        None, "folder with the recogniser's encoder_model and decoder_model_merged (default: the tiny one's package)"
+    )
 
-    def outputs(self) -> list[Path]:
-        """Return the file of each answer: --output itself for one question, otherwise NAME_I with I from 0."""
-        path, count = self.output, len(self.questions)
-        return [path] if count == 1 else [path.with_name(f"{path.stem}_{i}{path.suffix}") for i in range(count)]
+    def __post_init__(self) -> None:
+        problems = problems_of(self)
+        if (self.chat_url is None) != (self.chat_model is None):
+            problems.append("--chat-url and --chat-model: one is missing, expected both or none")
+        if self.recogniser != "tiny" and self.recogniser_dir is None:
+            problems.append(f"--recogniser {self.recogniser}: its weights are not in the package; add --recogniser-dir")
+        if problems:
+            raise UsageError("\n".join(problems))
+
+    def answerer(self) -> Answerer:
+        """Build the source of answers. Raises DataError as Knowledge does."""
+        if self.chat_url is None or self.chat_model is None:
+            return Knowledge(self.knowledge)
+        key = os.environ.get(CHAT_KEY_VARIABLE)
+        return ChatEndpoint(self.chat_url, self.chat_model, key, self.chat_instructions, self.chat_timeout)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Load everything, then answer one question after another."""
+    """Load everything, then answer one question after another: -o itself for one question, otherwise NAME_I with I from 0."""
     options = parse_args(sys.argv[1:] if argv is None else argv)
-    questions = [read_audio(path, None) for path in options.questions]
+    recordings = [read_audio(path, None) for path in options.questions]
+    recogniser, answerer = Recogniser(options.recogniser, options.recogniser_dir), options.answerer()
+    choice = choose_checkpoints(options.checkpoints(SPECS), options.config.vocoder)
     device = precision.pick_device(cpu=options.cpu)
-    conversation = Conversation(options.conversation)
-    choice = choose_checkpoints(options.checkpoints, options.speaking.vocoder)
-    voice = Synthesizer.from_choice(choice, config=options.speaking, device=device)
+    voice = Synthesizer.from_choice(choice, config=options.config, device=device)
     print(f"voice: {voice.description}", flush=True)
+    ends = acoustic_stages(voice.acoustic).sentence_ends
     turns: list[Turn] = []
-    opened: AbstractContextManager[Live | None] = Live(options.stream) if options.stream else nullcontext()
-    with opened as live:
-        for question, path in zip(questions, options.outputs(), strict=True):
-            text = conversation.transcribe(question.samples.numpy(), question.rate)
-            print(f"question: {text or '(no words)'}", flush=True)
-            sentences = conversation.answer(text, turns, acoustic_stages(voice.acoustic).sentence_ends)
-            audio = speak(sentences, voice, live)
+    with Live(options.stream) if options.stream else nullcontext() as live:
+        for number, recording in enumerate(recordings):
+            question = transcribe(recogniser, recording.samples.numpy(), recording.rate)
+            print(f"question: {question or '(no words)'}", flush=True)
+            audio = speak(answer(question, answerer, turns, options.remembered_turns, ends), voice, live)
+            path = options.output
+            path = path if len(recordings) == 1 else path.with_name(f"{path.stem}_{number}{path.suffix}")
             save_audio(path, audio, voice.audio.sampling_rate)
             print(f"{path}  {len(audio) / voice.audio.sampling_rate:.2f} s", flush=True)
 
 
+def transcribe(recogniser: Recogniser, audio: np.ndarray, rate: int) -> str:
+    """Return the words in audio (N,) in [-1, 1] at `rate` Hz, or "" if there are none."""
+    return recogniser(audio, rate) if np.abs(without_offset(audio)).max(initial=0.0) > FAINTEST else ""
+
+
+def answer(
+    question: str, answerer: Answerer, turns: list[Turn], remembered: int, sentence_ends: SentenceEnds
+) -> Iterator[str]:
+    """Yield the answer to a question, sentence by sentence, and add both to `turns`, of which it sees the last `remembered`.
+
+    A question without words gets a fixed answer and leaves the turns unchanged, as does an answerer's DataError.
+    """
+    pieces: list[str] = []
+
+    def kept() -> Iterator[str]:
+        for piece in answerer(question, turns[max(0, len(turns) - remembered) :]):
+            pieces.append(piece)
+            yield piece
+
+    yield from cut_sentences(kept(), sentence_ends) if question else [NO_WORDS]
+    turns += [Turn(question, "".join(pieces).strip())] if question else []
+
+
 def speak(sentences: Iterator[str], voice: Synthesizer, live: Live | None = None) -> Tensor:
     """Speak the sentences of an answer as they arrive, into `live` while they are computed; return the audio (N,)."""
-    seed = voice.config.seed
-    if seed is None:
-        seed = precision.draw_seed()
+    seed = precision.draw_seed() if voice.config.seed is None else voice.config.seed
     parts = [torch.zeros(0)]
     for number, sentence in enumerate(sentences):
         print(f"answer: {sentence}", flush=True)
@@ -146,39 +164,20 @@ def speak(sentences: Iterator[str], voice: Synthesizer, live: Live | None = None
     return torch.cat(parts)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Build the parser of all flags."""
+def parse_args(argv: list[str]) -> ConversationOptions:
+    """Parse all flags. Raises UsageError for values out of range."""
     parser = Parser(
         prog="python -m serving.conversation",
         usage="%(prog)s QUESTION … -o FILE [flags]  (-h lists all flags)",
         description=__doc__,
     )
-    add = parser.add_argument
-    recordings = "recordings of questions, in order: wav, flac, ogg, mp3"
-    add("questions", type=Path, nargs="+", metavar="QUESTION", help=recordings)
-    add("-o", "--output", type=Path, required=True, help="sound file of the answer: .wav, .flac or .ogg")
-    pipe = "pipe or file that receives the answers as raw 16-bit samples while they are computed"
-    add("--stream", type=Path, metavar="PATH", help=pipe)
-    add_conversation_arguments(parser)
+    help_of_questions = "recordings of questions, in order: wav, flac, ogg, mp3"
+    parser.add_argument("questions", type=Path, nargs="+", metavar="QUESTION", help=help_of_questions)
+    add_fields(parser, ConversationOptions, "output", "stream")
+    names = [name for name in ConversationOptions.__annotations__ if name not in ("questions", "output", "stream")]
+    add_fields(parser.add_argument_group("conversation"), ConversationOptions, *names)
     add_speaking_arguments(parser, SPECS)
-    return parser
-
-
-def parse_args(argv: list[str]) -> AnswerOptions:
-    """Parse all flags. Raises UsageError for values out of range."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    if args.output.suffix.removeprefix(".") not in FORMATS:
-        raise UsageError(f"-o {args.output}: expected a name that ends in {', '.join(f'.{name}' for name in FORMATS)}")
-    return AnswerOptions(
-        questions=args.questions,
-        output=args.output,
-        stream=args.stream,
-        cpu=args.cpu,
-        checkpoints=named_checkpoints(args, SPECS),
-        speaking=synthesis_config(args, given_options(parser, argv), SPECS),
-        conversation=from_options(ConversationConfig, vars(args)),
-    )
+    return speaking_options(ConversationOptions, parser, argv, SPECS)
 
 
 if __name__ == "__main__":

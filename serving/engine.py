@@ -28,7 +28,7 @@ from serving.config import ServingConfig
 from serving.errors import NOTHING, RequestError, not_ready_error, overload_error
 from serving.forecast import Forecast, work_before
 from serving.metrics import Metrics
-from serving.sentences import SentenceCutter
+from serving.sentences import cut_sentences
 from serving.stream import SpeechRequest, SpeechStream, Visit, check, require_text
 from serving.voices import Voices
 from synthesizer import Synthesizer
@@ -272,8 +272,7 @@ class Engine:
         """Return the sentences of a stream's text, if the settings want silence between them."""
         if self.config.sentence_pause is None:
             return None
-        cutter = SentenceCutter(partial(self.voices.sentence_ends, stream.voice))
-        return [*cutter.add(stream.request.text), *cutter.finish()]
+        return list(cut_sentences([stream.request.text], partial(self.voices.sentence_ends, stream.voice)))
 
     def _compute_mels(self, jobs: list[_Job]) -> None:
         """Start the next piece of every job that has none in progress, the pieces of a voice as one batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import dropwhile
 
 SentenceEnds = Callable[[str, int, bool], list[int]]
@@ -43,6 +43,14 @@ class SentenceCutter:
         line = taken.rfind("\n") + 1
         self._column = len(taken) - line if line else self._column + len(taken)
         return sentences
+
+
+def cut_sentences(pieces: Iterable[str], sentence_ends: SentenceEnds) -> Iterator[str]:
+    """Yield the sentences of a text in pieces, each as soon as it is complete."""
+    cutter = SentenceCutter(sentence_ends)
+    for piece in pieces:
+        yield from cutter.add(piece)
+    yield from cutter.finish()
 
 
 def _without_signs(sentence: str) -> str:

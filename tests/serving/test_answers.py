@@ -4,15 +4,14 @@ import pytest
 
 from common.errors import DataError
 from serving.answers import NO_ANSWER, NO_REPEAT, Knowledge, Turn, read_entries
-from serving.config import ConversationConfig
+from serving.conversation import KNOWLEDGE
 
 pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements/eval.txt, is not installed")
-FILE = ConversationConfig().knowledge
 
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
-    return Knowledge(FILE)
+    return Knowledge(KNOWLEDGE)
 
 
 def ask(knowledge: Knowledge, question: str, *turns: Turn) -> str:
@@ -21,9 +20,9 @@ def ask(knowledge: Knowledge, question: str, *turns: Turn) -> str:
 
 
 def test_each_question_of_the_file_has_its_own_answer(knowledge):
-    entries = read_entries(FILE)
+    entries = read_entries(KNOWLEDGE)
     assert len(entries) > 30
-    assert [ask(knowledge, question) for question, _ in entries] == [answer for _, answer in entries]
+    assert {question: ask(knowledge, question) for question in entries} == entries
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 
 from common.errors import DataError, UsageError
 from serving.answers import ChatEndpoint, Turn, message_of
-from serving.config import CHAT_KEY_VARIABLE, ConversationConfig
-from serving.conversation import make_answerer
+from serving.conversation import CHAT_KEY_VARIABLE, ConversationOptions
 from tests.serving.conftest import Endpoint, chunk
 
 pytest.importorskip("httpx", reason="httpx, of requirements/serving.txt, is not installed")
@@ -22,8 +21,8 @@ def answer_of(endpoint: Endpoint) -> str:
 def test_the_request_and_the_answer(endpoint, monkeypatch):
     endpoint.events = [chunk(""), chunk("It is not. Dr. Gray "), chunk("says so."), chunk(None), "data: [DONE]\n\n"]
     monkeypatch.setenv(CHAT_KEY_VARIABLE, "secret")
-    config = ConversationConfig(chat_url=f"{endpoint.url}/", chat_model="parrot", chat_instructions="Be brief.")
-    answer = "".join(make_answerer(config)("Is it raining?", [Turn("Hello.", "Good morning.")]))
+    options = ConversationOptions(chat_url=f"{endpoint.url}/", chat_model="parrot", chat_instructions="Be brief.")
+    answer = "".join(options.answerer()("Is it raining?", [Turn("Hello.", "Good morning.")]))
     assert answer == "It is not. Dr. Gray says so."
     ((path, authorization, body),) = endpoint.requests
     assert (path, authorization) == ("/v1/chat/completions", "Bearer secret")
@@ -98,6 +97,6 @@ def test_a_silent_endpoint_and_none_at_all(endpoint, monkeypatch):
 
 def test_flags_that_do_not_fit_are_named_together():
     with pytest.raises(UsageError) as error:
-        ConversationConfig(chat_url="localhost:80", chat_timeout=0, remembered_turns=-1, recogniser="base")
+        ConversationOptions(chat_url="localhost:80", chat_timeout=0, remembered_turns=-1, recogniser="base")
     flags = ["--chat-url", "--chat-timeout", "--remembered-turns", "--chat-url and --chat-model", "--recogniser base"]
     assert [line.split(": ")[0] for line in str(error.value).splitlines()] == flags

@@ -13,8 +13,7 @@ from common.audio.audio_processing import read_audio
 from common.errors import DataError, UsageError
 from common.inference.stages import TEXT_PAUSE
 from serving.answers import Turn
-from serving.config import ConversationConfig
-from serving.conversation import NO_WORDS, Conversation, main, speak
+from serving.conversation import NO_WORDS, answer, main, speak, transcribe
 from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.markup import ended_sentences as sentence_ends
 from tests.recipe import assert_spoken, run, skip_without_evaluators
@@ -66,12 +65,12 @@ def test_a_chat_model_answers_by_speech(questions, endpoint, tmp_path):
     assert contents[1:3] == ["How many days are in a week?", answer] and "year" in contents[3]
 
 
-@pytest.mark.usefixtures("evaluators")
-def test_silence_and_questions_without_words():
-    turns = [Turn("Hello.", "Good morning.")]
-    assert list(Conversation().answer("", turns, sentence_ends)) == [NO_WORDS] and len(turns) == 1
+def test_silence_has_no_words() -> None:
+    def recogniser(audio: np.ndarray, rate: int) -> str:
+        return "you"
+
     noise = np.random.default_rng(0).uniform(-1, 1, 22050).astype(np.float32)
-    assert Conversation().transcribe(0.0049 * noise, 22050) == "" == Conversation().transcribe(noise[:0], 22050)
+    assert [transcribe(recogniser, audio, 22050) for audio in (0.0049 * noise, noise[:0], noise)] == ["", "", "you"]
 
 
 class Echo:
@@ -85,15 +84,12 @@ class Echo:
         yield from (" You said: ", question, ".\n")
 
 
-@pytest.mark.usefixtures("evaluators")
 @pytest.mark.parametrize("remembered", [0, 1, 2, 5])
-def test_the_latest_turns_alone_are_passed_on(remembered):
-    conversation = Conversation(ConversationConfig(remembered_turns=remembered))
-    conversation.answerer = Echo()
-    turns = [Turn("One", "A."), Turn("Two", "B."), Turn("Three", "C.")]
-    assert list(conversation.answer("Four", turns, sentence_ends)) == ["You said: Four."]
-    assert conversation.answerer.turns == turns[:3][3 - min(3, remembered) :]
-    assert turns[3:] == [Turn("Four", "You said: Four.")]
+def test_the_latest_turns_alone_are_passed_on(remembered: int) -> None:
+    echo, turns = Echo(), [Turn("One", "A."), Turn("Two", "B."), Turn("Three", "C.")]
+    assert list(answer("", echo, turns, remembered, sentence_ends)) == [NO_WORDS] and len(turns) == 3
+    assert list(answer("Four", echo, turns, remembered, sentence_ends)) == ["You said: Four."]
+    assert echo.turns == turns[:3][3 - min(3, remembered) :] and turns[3:] == [Turn("Four", "You said: Four.")]
 
 
 def test_each_sentence_has_a_number_of_its_own():
@@ -108,7 +104,7 @@ def test_mistakes_are_one_error_without_a_traceback(questions, tmp_path):
     answer = tmp_path / "answer.wav"
     with pytest.raises(DataError, match=r"missing\.wav: no such audio file"):
         main([str(tmp_path / "missing.wav"), "-o", str(answer)])
-    with pytest.raises(UsageError, match=r"-o answer\.mid: expected a name that ends in \.wav, \.flac, \.ogg"):
+    with pytest.raises(UsageError, match=r"--output: answer\.mid, expected a name that ends in \.wav, \.flac, \.ogg"):
         main([str(questions[0]), "-o", "answer.mid"])
     result = run("serving/conversation.py", questions[0], "-o", answer, "--chat-model", "parrot")
     assert result.code == 2 and not answer.exists()
