@@ -277,7 +277,7 @@ PARTS: dict[str, Callable[[PartOptions], dict[str, Any]]] = {
 def main(argv: list[str] | None = None) -> None:
     """Run one part."""
     parser = Parser(prog="python -m benchmarks.gpu_parts", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("part", choices=list(PARTS))
+    parser.add_argument("part", choices=list(PARTS), help="what to measure")
     add_fields(parser, PartOptions)
     args = parser.parse_args(argv)
     options = from_options(PartOptions, vars(args))

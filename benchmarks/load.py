@@ -1,4 +1,4 @@
-"""Measure a server under load: python -m benchmarks.load [--clients 1 4 16] [--requests 64] [-- flags of python -m serving].
+"""Measure a server under load, with batching and without.
 
 Starts one server with batching and one without. Several clients at a time send one request after another until all requests of a
 row are answered. Each answer's hash is compared with the stream of `Synthesizer` for the same text and seed: an answer that
@@ -26,9 +26,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import httpx
 import numpy as np
 import psutil
 import torch
@@ -37,12 +36,16 @@ from benchmarks.machine import command_of, stamp
 from common.arguments import positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
+from common.extras import require
 from common.inference.voice_folder import default_vocoder
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.tables import markdown_table
 from models import REGISTRY
 from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
+
+if TYPE_CHECKING:
+    import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
@@ -110,6 +113,7 @@ def main(argv: list[str] | None = None) -> None:
     """Compute the expected audio, measure each row, print the table. Exit code 1 if an answer is wrong or lost."""
     argv = sys.argv[1:] if argv is None else argv
     options = parse_args(argv)
+    require("bash scripts/serve.sh --install-only", "httpx", "fastapi", help_from="benchmarks.load")
     jobs = expected_jobs(options.vocoder)
     rows = []
     for batching in (True, False) if options.batching is None else (options.batching,):

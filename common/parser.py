@@ -21,10 +21,11 @@ SWITCHED = {"True": True, "true": True, "False": False, "false": False}
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Appends defaults, except None, False and empty ones; fills the paragraphs of a description and keeps its commands."""
+    """Appends defaults, except None, False, empty ones and those that the help names; fills paragraphs, but keeps commands."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default is False or action.default in ([], ""):
+        has_own = "(default:" in (action.help or "")
+        if has_own or action.default is None or action.default is False or action.default in ([], ""):
             return help_text(action)
         return super()._get_help_string(action)
 

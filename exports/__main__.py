@@ -47,7 +47,9 @@ class RunOptions:
     input: Path = option(None, "text file with one phrase a line", "-i", required=True)
     output: Path = option(Path("output"), "folder for sounds and pictures; created if missing", "-o")
     suffix: str = option("", "suffix of the file names")
-    programs: bool = option(False, "run the torch.export programs of a torchscript directory")
+    programs: bool = option(
+        False, "run the programs of torch.export (.pt2) in a torchscript export, in place of TorchScript"
+    )
 
     def __post_init__(self) -> None:
         if self.output.is_file():

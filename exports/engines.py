@@ -58,6 +58,11 @@ def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Call:
     return run
 
 
+def open_tensorrt(path: Path) -> Call:
+    """Open an ONNX file with TensorRT, which keeps its engines beside it."""
+    return open_onnx(path, TENSORRT, trt_engine_cache_enable=True, trt_engine_cache_path=str(path.parent))
+
+
 def import_runtime() -> Any:
     """Import ONNX Runtime. Raises DataError with an install hint if it is missing."""
     try:
@@ -72,8 +77,3 @@ def import_runtime() -> Any:
 def open_program(path: Path) -> Call:
     """Open a torch.export program."""
     return torch.export.load(path).module()
-
-
-def open_script(path: Path, device: torch.device) -> Any:
-    """Open a TorchScript file."""
-    return torch.jit.load(path, map_location=device)

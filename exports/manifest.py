@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -75,12 +75,26 @@ class ExportWriter:
             shutil.rmtree(self.fresh, ignore_errors=True)
             self.fresh.mkdir(parents=True)
 
-    def add(self, name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Write a file of the export."""
-        digest = hashlib.sha256(contents).hexdigest()
+    def add(
+        self,
+        name: str,
+        contents: bytes,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a file of the export, and print a line about it."""
         self._write(name, contents)
-        record = FileRecord(bytes=len(contents), sha256=digest, inputs=dict(inputs), outputs=dict(outputs))
-        self.files[name] = record
+        digest, axes = (
+            hashlib.sha256(contents).hexdigest(),
+            {"inputs": dict(inputs or {}), "outputs": dict(outputs or {})},
+        )
+        self.files[name] = FileRecord(bytes=len(contents), sha256=digest, **axes)
+        print(f"{self.directory / name}  {len(contents):,} bytes")
+
+    def add_all(self, files: Iterable[tuple[str, bytes]]) -> None:
+        """Write files, given by names and contents."""
+        for name, contents in files:
+            self.add(name, contents)
 
     def finish(self, **settings: Any) -> Manifest:
         """Write the manifest, and replace the older export."""

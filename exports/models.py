@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -60,79 +60,55 @@ class ScriptedTacotron2:
         return torch.full_like(text_lengths, self.config.max_decoder_steps * self.config.n_frames_per_step)
 
 
-class DecoderSettings(NamedTuple):
-    """The rules that end a free run, and its dropout."""
-
-    config: Tacotron2Config
-    guard: DecodingGuard
-    prenet: Prenet  # without weights
-
-    def limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
-        """Decoder steps (B,) after which texts of these lengths (B,) are cut off."""
-        limit = max_steps or self.config.max_decoder_steps
-        return self.guard.step_limits(text_lengths, self.config.n_frames_per_step, limit)
-
-    def stop_rule(self, text_lengths: Tensor, limits: Tensor) -> StopRule:
-        """The rule that ends a free run."""
-        config = self.config
-        attention = self.guard.attention_rule(text_lengths, config.n_frames_per_step)
-        return StopRule(limits, config.gate_threshold, not config.decoder_no_early_stopping, attention)
-
-    def draw_keep_masks(self, batch: int, device: torch.device, draws: Draws | None) -> Tensor:
-        """The prenet's keep masks (2, B, P) of one step."""
-        prenet = self.prenet
-        return (prenet.keep_masks(draws, 1) if draws else prenet.draw_keep_masks(1, batch, device))[0]
-
-
 class PartwiseTacotron2:
     """The exported encoder, decoder step and postnet in Tacotron2's free run."""
 
     def __init__(self, parts: Mapping[str, Call], config: Tacotron2Config, guard: DecodingGuard) -> None:
         self.encode, self.step, self.refine = (parts[name] for name in ("encoder", "decoder_step", "postnet"))
-        self.config, self.settings = config, DecoderSettings(config, guard, prenet_of(config))
+        self.config, self.guard, self.prenet = config, guard, prenet_of(config)
 
     @torch.no_grad()
     def infer(
         self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
     ) -> Tacotron2Inference:
         """Tacotron2.infer."""
-        memory, guard = Memory(*self.encode(text, text_lengths)), self.settings.guard
+        memory, r = Memory(*self.encode(text, text_lengths)), self.config.n_frames_per_step
         state, frames = self._start(memory)
-        limits = self.settings.limits(text_lengths, max_steps)
-        stop = self.settings.stop_rule(text_lengths, limits)
+        limits = self.limits(text_lengths, max_steps)
+        attention = self.guard.attention_rule(text_lengths, r)
+        stop = StopRule(limits, self.config.gate_threshold, not self.config.decoder_no_early_stopping, attention)
         outputs: list[Tensor] = []
         alignments: list[Tensor] = []
         while not stop.finished:
-            inputs = memory._replace(padding=guard.mask(memory.padding, state.weights))
-            keep = self.settings.draw_keep_masks(len(text), frames.device, draws)
-            *tensors, frames, gate = self.step(frames, keep, *state, *inputs)
+            inputs = memory._replace(padding=self.guard.mask(memory.padding, state.weights))
+            masks = (
+                self.prenet.keep_masks(draws, 1) if draws else self.prenet.draw_keep_masks(1, len(text), frames.device)
+            )
+            *tensors, frames, gate = self.step(frames, masks[0], *state, *inputs)
             state = DecoderState(*tensors)
             outputs.append(frames)
             alignments.append(state.weights)
             stop.update(gate[None], state.weights[None])
-        r = self.config.n_frames_per_step
         mels = torch.stack(outputs, dim=1).unflatten(2, (r, self.config.n_mel_channels)).flatten(1, 2).transpose(1, 2)
         lengths = torch.minimum(stop.steps + 1, limits) * r  # the postnet's context: see Tacotron2.infer
         return Tacotron2Inference(self.refine(mels, lengths), stop.steps * r, torch.stack(alignments, dim=1))
 
     def frame_limits(self, text_lengths: Tensor) -> Tensor:
         """Tacotron2.frame_limits."""
-        return self.settings.limits(text_lengths) * self.config.n_frames_per_step
+        return self.limits(text_lengths) * self.config.n_frames_per_step
+
+    def limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
+        """Decoder steps (B,) after which texts of these lengths (B,) are cut off."""
+        limit = max_steps or self.config.max_decoder_steps
+        return self.guard.step_limits(text_lengths, self.config.n_frames_per_step, limit)
 
     def _start(self, memory: Memory) -> tuple[DecoderState, Tensor]:
         """The state before the first step, and its frames (B, r·M): zeros."""
         batch, symbols, channels = memory.values.shape
-        config = self.config
-        attention, decoder, width = (
-            memory.values.new_zeros(batch, size)
-            for size in (
-                config.attention_rnn_dim,
-                config.decoder_rnn_dim,
-                config.n_mel_channels * config.n_frames_per_step,
-            )
-        )
-        context, weights = memory.values.new_zeros(batch, channels), memory.values.new_zeros(batch, symbols)
-        return DecoderState(attention, attention, context, weights, weights, decoder, decoder), width
+        config, zeros = self.config, partial(memory.values.new_zeros, batch)
+        attention, decoder, weights = zeros(config.attention_rnn_dim), zeros(config.decoder_rnn_dim), zeros(symbols)
+        state = DecoderState(attention, attention, zeros(channels), weights, weights, decoder, decoder)
+        return state, zeros(config.n_mel_channels * config.n_frames_per_step)
 
 
 class ExportedWaveGlow:

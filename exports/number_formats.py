@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,8 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch import Tensor
+
+from exports.onnx_files import quiet
 
 DYNAMIC, EXACT = ("encoder", "decoder_step", "postnet"), ("denoiser", "pulse_noise")
 
@@ -44,20 +45,9 @@ class Inputs(CalibrationDataReader):
         return next(self.remaining, None)
 
 
-@contextmanager
-def quiet_tools() -> Iterator[None]:
-    """Silence warnings: quantisation recommends a preprocessing that is done here, float16 lists all weights that round to zero."""
-    level = logging.root.level
-    logging.root.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.root.setLevel(level)
-
-
 def to_half(models: Mapping[str, onnx.ModelProto]) -> dict[str, onnx.ModelProto]:
     """The models of an export in float16, except those in EXACT, whose magnitudes exceed its range."""
-    with quiet_tools():
+    with quiet(logging.root):
         return {name: model if name in EXACT else _to_half(model) for name, model in models.items()}
 
 
@@ -71,7 +61,7 @@ def quantize(
     models: Mapping[str, onnx.ModelProto], calibration: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, onnx.ModelProto]:
     """The models of an export with 8-bit weights; `calibration` has inputs of WaveGlow."""
-    with quiet_tools():
+    with quiet(logging.root):
         return {name: model if name in EXACT else _quantize(name, model, calibration) for name, model in models.items()}
 
 

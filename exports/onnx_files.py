@@ -52,7 +52,7 @@ OPERATORS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.pulse_noise
 
 def to_onnx(part: Part) -> onnx.ModelProto:
     """Convert a part's torch.export program to ONNX."""
-    with quiet_exporter():
+    with quiet(logging.getLogger("torch.onnx")):
         converted = torch.onnx.export(
             program(part),
             dynamo=True,
@@ -79,9 +79,8 @@ def _name_axes(value: onnx.ValueInfoProto, axes: Axes) -> None:
 
 
 @contextmanager
-def quiet_exporter() -> Iterator[None]:
-    """Silence the exporter's notes about packages that it does not need."""
-    logger = logging.getLogger("torch.onnx")
+def quiet(logger: logging.Logger) -> Iterator[None]:
+    """Silence what a logger says about packages that are not needed, and advice that is not for this use."""
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:

@@ -218,18 +218,14 @@ def loop(
 
 
 def assemble(
-    parts: Mapping[str, onnx.ModelProto],
-    steps: Mapping[str, onnx.ModelProto],
-    vocoder: VocoderExport,
-    hop_length: int,
-    defaults: Mapping[str, Any],
+    graphs: Mapping[str, onnx.ModelProto], vocoder: VocoderExport, hop_length: int, defaults: Mapping[str, Any]
 ) -> onnx.ModelProto:
     """Connect the graphs of the parts, plain or quantised, and of the steps between them into one model from ids to audio.
 
     `defaults` are the values of max_steps and the vocoder's settings for calls that leave them out.
     """
-    assembly = Assembly({**parts, **steps})
-    first = {value.name: value.name for value in steps["start"].graph.output}
+    assembly = Assembly(graphs)
+    first = {value.name: value.name for value in graphs["start"].graph.output}
     nodes = [
         *assembly.call("encoder", {name: name for name in ("ids", "lengths")}, {name: name for name in MEMORY}),
         *assembly.call("start", {"values": "values", "seeds": "seeds"}, first),

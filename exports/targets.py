@@ -6,7 +6,7 @@ import functools
 import io
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,6 @@ from synthesizer import Synthesizer, choose_checkpoints
 from tacotron2.model import Tacotron2
 from waveglow.denoiser import Denoiser
 
-Say = Callable[[str], None]
 CALIBRATION = (
     "The trains leave at ten past nine every day, and the last one comes back at midnight.",
     "Where did you put the keys? I have looked in every room of the house!",
@@ -38,7 +37,6 @@ CALIBRATION = (
 )
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-WITHOUT_PACKAGES = ("torchscript", "aotinductor", "triton")  # targets that need none of them
 
 
 class Source(NamedTuple):
@@ -60,8 +58,17 @@ class Source(NamedTuple):
         return VOCODERS[self.voice.vocoding.spec.name]
 
 
-def export(target: str, source: Source, directory: Path, say: Say = print) -> Manifest:
-    """Write an export directory; `say` receives a line about each file.
+class Target(NamedTuple):
+    """What writes a target's files, what must be installed for that, and whether it can hold a voice."""
+
+    write: Callable[[Source, ExportWriter], None]
+    packages: tuple[str, ...] = EXTRA_PACKAGES
+    missing: Callable[[], str] = str  # the programs that this machine lacks; "" if it has all
+    check: Callable[[Source], object] = bool  # raises UsageError for a voice that it cannot hold
+
+
+def export(target: str, source: Source, directory: Path) -> Manifest:
+    """Write an export directory, and print a line about each file.
 
     Raises:
         UsageError: the directory holds something else, or the target has no front end or no vocoder for the voice.
@@ -69,18 +76,12 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
     """
     check_packages(target)
     check_vocoder(target, source.kind.spec.flag)
-    if target == "web":
-        web.check_page(source.voice.acoustic.options)
+    TARGETS[target].check(source)
     writer = ExportWriter(directory)
-
-    def add(name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        writer.add(name, contents, inputs, outputs)
-        say(f"{directory / name}  {len(contents):,} bytes")
-
     with warnings.catch_warnings():
         # PyTorch itself uses a function that it calls deprecated.
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-        TARGETS[target](source, add, say)
+        TARGETS[target].write(source, writer)
     return writer.finish(target=target, **settings_of(source))
 
 
@@ -92,9 +93,10 @@ def check_packages(target: str) -> None:
 
 def missing_parts(target: str) -> str:
     """The packages or programs a target lacks, and the command that installs them; "" if nothing is missing."""
-    if target not in WITHOUT_PACKAGES and (missing := [name for name in EXTRA_PACKAGES if not _version(name)]):
-        return f"{', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them"
-    return {"aotinductor": missing_compiler, "web": web.missing_runtime}.get(target, str)()
+    missing = ", ".join(name for name in TARGETS[target].packages if not _version(name))
+    return (
+        f"{missing}: not installed; `bash scripts/exports.sh` installs them" if missing else TARGETS[target].missing()
+    )
 
 
 def vocoders_for(target: str) -> list[str]:
@@ -176,10 +178,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-Add = Callable[[str, bytes, Mapping[str, Any], Mapping[str, Any]], None]
-Convert = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # models as ONNX -> the same in another number format
-
-
 def describe(part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs of a part for the manifest."""
     with torch.no_grad():
@@ -201,7 +199,7 @@ def _describe(tensors: Mapping[str, Tensor], axes: Mapping[str, Axes]) -> dict[s
     }
 
 
-def _write_torchscript(source: Source, add: Add, say: Say) -> None:
+def _write_torchscript(source: Source, writer: ExportWriter) -> None:
     """Scripted models and denoiser, and the torch.export programs of the parts."""
     audio = source.voice.audio
     denoiser = Denoiser(source.vocoder, audio.filter_length, audio.hop_length, audio.win_length)
@@ -212,94 +210,79 @@ def _write_torchscript(source: Source, add: Add, say: Say) -> None:
     }
     for name, script in scripts.items():
         torch.jit.save(script, buffer := io.BytesIO())
-        add(f"{name}.ts", buffer.getvalue(), {}, {})
+        writer.add(f"{name}.ts", buffer.getvalue())
     for part in source.parts():
         torch.export.save(program(part), buffer := io.BytesIO())
-        add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
+        writer.add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
 
 
-def _write_aotinductor(source: Source, add: Add, say: Say) -> None:
+def _write_aotinductor(source: Source, writer: ExportWriter) -> None:
     """The parts, compiled for this machine's CPU."""
     for part in source.parts():
-        add(f"{part.name}.pt2", compile_package(part), *describe(part))
+        writer.add(f"{part.name}.pt2", compile_package(part), *describe(part))
 
 
-def _write_onnx(source: Source, add: Add, say: Say, convert: Convert | None = None) -> None:
-    """The parts, and the single file assembled from them."""
+Graphs = Mapping[str, Any]  # ONNX models by the names of their parts and steps
+
+
+def _write_onnx(
+    source: Source, writer: ExportWriter, convert: Callable[[Source, Graphs], Graphs] = lambda source, graphs: graphs
+) -> None:
+    """The parts, perhaps converted to another number format, and the single file assembled from them."""
     from exports.single_file import describe_single_file
 
-    models = onnx_models(source)
-    if convert:
-        models = convert(models)
-    for part in source.parts():
-        add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
-    add("tts.onnx", single_file(source, models).SerializeToString(), *describe_single_file(source.kind))
+    graphs, described = onnx_graphs(source), list(source.parts())
+    graphs = {**graphs, **convert(source, {part.name: graphs[part.name] for part in described})}
+    for part in described:
+        writer.add(f"{part.name}.onnx", graphs[part.name].SerializeToString(), *describe(part))
+    writer.add("tts.onnx", single_file(source, graphs).SerializeToString(), *describe_single_file(source.kind))
 
 
-def single_file(source: Source, models: Mapping[str, Any]) -> Any:
-    """The model from ids to audio, assembled from the parts in ONNX."""
+def single_file(source: Source, graphs: Graphs) -> Any:
+    """The model from ids to audio, assembled in ONNX from the parts and the steps between them."""
     from exports.single_file import assemble
 
     voice = source.voice
     values = {"sigma": voice.config.sigma_infer, "strength": voice.denoising_strength}
     defaults = {name: values[name] for name in source.kind.settings}
     defaults |= {"max_steps": source.acoustic.config.max_decoder_steps}
-    return assemble(models, onnx_steps(source), source.kind, voice.audio.hop_length, defaults)
+    return assemble(graphs, source.kind, voice.audio.hop_length, defaults)
 
 
-def onnx_models(source: Source) -> Mapping[str, Any]:
-    """The parts in ONNX."""
-    return {**_acoustic_models(source.acoustic), **_vocoder_models(source)}
-
-
-def onnx_steps(source: Source) -> Mapping[str, Any]:
-    """The steps between the parts of the single file in ONNX."""
-    return {**_acoustic_steps(source.acoustic), **_vocoder_steps(source)}
+def onnx_graphs(source: Source) -> Graphs:
+    """The parts, and the steps between them in the single file, in ONNX."""
+    return {**_acoustic_graphs(source.acoustic), **_vocoder_graphs(source)}
 
 
 # Several targets of a voice, and voices with the same acoustic model, share the conversions, which take up to a minute.
 @functools.lru_cache(maxsize=1)
-def _acoustic_models(acoustic: Tacotron2) -> Mapping[str, Any]:
-    return _in_onnx(parts.acoustic_parts(acoustic))
-
-
-@functools.lru_cache(maxsize=1)
-def _acoustic_steps(acoustic: Tacotron2) -> Mapping[str, Any]:
+def _acoustic_graphs(acoustic: Tacotron2) -> Graphs:
+    from exports.onnx_files import to_onnx
     from exports.single_file import acoustic_steps
 
-    return _in_onnx(acoustic_steps(acoustic))
+    return {step.name: to_onnx(step) for step in (*parts.acoustic_parts(acoustic), *acoustic_steps(acoustic))}
 
 
 @functools.lru_cache(maxsize=1)
-def _vocoder_models(source: Source) -> Mapping[str, Any]:
-    return _in_onnx(source.kind.parts(source.vocoder, source.voice.audio))
-
-
-@functools.lru_cache(maxsize=1)
-def _vocoder_steps(source: Source) -> Mapping[str, Any]:
+def _vocoder_graphs(source: Source) -> Graphs:
+    from exports.onnx_files import to_onnx
     from exports.single_file import vocoder_steps
 
-    return _in_onnx(vocoder_steps(source.kind, source.vocoder.config, source.voice.audio))
+    audio, kind = source.voice.audio, source.kind
+    steps = vocoder_steps(kind, source.vocoder.config, audio)
+    return {step.name: to_onnx(step) for step in (*kind.parts(source.vocoder, audio), *steps)}
 
 
-def _in_onnx(steps: Iterable[Part]) -> dict[str, Any]:
-    from exports.onnx_files import to_onnx
-
-    return {step.name: to_onnx(step) for step in steps}
-
-
-def _write_int8(source: Source, add: Add, say: Say) -> None:
-    """The same files with 8-bit weights."""
+def _to_int8(source: Source, graphs: Graphs) -> Graphs:
     from exports.number_formats import quantize
 
-    _write_onnx(source, add, say, lambda models: quantize(models, calibration_inputs(source)))
+    return quantize(graphs, calibration_inputs(source))
 
 
-def _write_half(source: Source, add: Add, say: Say) -> None:
-    """The same files in float16."""
+def _to_half(source: Source, graphs: Graphs) -> Graphs:
     from exports.number_formats import to_half
 
-    _write_onnx(source, add, say, to_half)
+    return to_half(graphs)
 
 
 @torch.inference_mode()
@@ -316,48 +299,50 @@ def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
     return inputs
 
 
-def _write_tensorrt(source: Source, add: Add, say: Say) -> None:
+def _write_tensorrt(source: Source, writer: ExportWriter) -> None:
     """The ONNX files, and a script that builds engines from them with trtexec."""
     from exports.tensorrt import build_script, no_engines
 
-    _write_onnx(source, add, say)
-    add("build_engines.sh", build_script(source.parts(), source.vocoder.config).encode(), {}, {})
-    say(no_engines())
+    _write_onnx(source, writer)
+    writer.add("build_engines.sh", build_script(source.parts(), source.vocoder.config).encode())
+    print(no_engines())
 
 
-def _write_triton(source: Source, add: Add, say: Say) -> None:
+def _write_triton(source: Source, writer: ExportWriter) -> None:
     """A model repository for the Python backend of Triton."""
-    for name, contents in triton.python_files(source.voice):
-        add(name, contents, {}, {})
+    writer.add_all(triton.python_files(source.voice))
 
 
-def _write_triton_onnx(source: Source, add: Add, say: Say) -> None:
+def _write_triton_onnx(source: Source, writer: ExportWriter) -> None:
     """A model repository with tts.onnx for the ONNX Runtime backend of Triton."""
-    single = single_file(source, onnx_models(source)).SerializeToString()
-    for name, contents in triton.onnx_files(single, source.voice.audio.n_mel_channels):
-        add(name, contents, {}, {})
+    single = single_file(source, onnx_graphs(source)).SerializeToString()
+    writer.add_all(triton.onnx_files(single, source.voice.audio.n_mel_channels))
 
 
-def _write_web(source: Source, add: Add, say: Say) -> None:
+def _write_web(source: Source, writer: ExportWriter) -> None:
     """A page that speaks in a browser, and everything it loads."""
     from exports.single_file import describe_single_file
 
-    model = web.without_defaults(single_file(source, onnx_models(source)))
+    model = web.without_defaults(single_file(source, onnx_graphs(source)))
     inputs, outputs = describe_single_file(source.kind)
-    add("tts.onnx", model.SerializeToString(), {k: v for k, v in inputs.items() if k not in web.FIXED}, outputs)
-    for name, contents in web.page_files(source.voice.acoustic.options):
-        add(name, contents, {}, {})
-    say("serve the directory: python -m http.server --bind 127.0.0.1 -d DIR, then open http://127.0.0.1:8000")
+    inputs = {name: value for name, value in inputs.items() if name not in web.FIXED}
+    writer.add("tts.onnx", model.SerializeToString(), inputs, outputs)
+    writer.add_all(web.page_files(source.voice.acoustic.options))
+    print("serve the directory: python -m http.server --bind 127.0.0.1 -d DIR, then open http://127.0.0.1:8000")
 
 
-TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
-    "torchscript": _write_torchscript,
-    "aotinductor": _write_aotinductor,
-    "onnx": _write_onnx,
-    "onnx-int8": _write_int8,
-    "onnx-float16": _write_half,
-    "tensorrt": _write_tensorrt,
-    "triton": _write_triton,
-    "triton-onnx": _write_triton_onnx,
-    "web": _write_web,
+TARGETS = {
+    "torchscript": Target(_write_torchscript, ()),
+    "aotinductor": Target(_write_aotinductor, (), missing_compiler),
+    "onnx": Target(_write_onnx),
+    "onnx-int8": Target(functools.partial(_write_onnx, convert=_to_int8)),
+    "onnx-float16": Target(functools.partial(_write_onnx, convert=_to_half)),
+    "tensorrt": Target(_write_tensorrt),
+    "triton": Target(_write_triton, ()),
+    "triton-onnx": Target(_write_triton_onnx),
+    "web": Target(
+        _write_web,
+        missing=web.missing_runtime,
+        check=lambda source: web.check_page(source.voice.acoustic.options),
+    ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,12 +71,12 @@ def load_voice(
     manifest, options = _with_options(directory, manifest, config)
     target = f"{manifest.target} programs" if programs else manifest.target
     device = device if device and target == "torchscript" else torch.device("cpu")
-    if target not in RUNNERS:
-        raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNNERS)}")
+    if target not in RUNTIMES:
+        raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNTIMES)}")
     if config.denoising_strength is None:
         config = replace(config, denoising_strength=manifest.denoising_strength)
     with precision.separate_rng(device, 0):
-        acoustic, vocoder = RUNNERS[target](directory, manifest, options, device)
+        acoustic, vocoder = RUNTIMES[target](directory, manifest, options, device)
     return Synthesizer(
         exported_acoustic(acoustic, options),
         vocoder,
@@ -97,18 +98,10 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def _partwise(open_part: Callable[[str], Call], manifest: Manifest, options: dict[str, Any]) -> Models:
-    vocoder = next(entry for name, entry in VOCODERS.items() if name in manifest.models)
-    parts = {name: open_part(name) for name in (*ACOUSTIC_PARTS, *vocoder.names)}
-    decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
-    loaded = vocoder.load(parts, manifest.models[vocoder.spec.name], options)
-    return Models(PartwiseTacotron2(parts, *decoding), loaded)
-
-
 def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
     torchscript.check_guard(from_options(DecodingGuard, options))
     acoustic, vocoder, denoiser = (
-        engines.open_script(directory / f"{name}.ts", device) for name in ("tacotron2", "waveglow", "denoiser")
+        torch.jit.load(directory / f"{name}.ts", map_location=device) for name in ("tacotron2", "waveglow", "denoiser")
     )
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
     return Models(
@@ -117,33 +110,25 @@ def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], d
     )
 
 
-def _run_programs(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    return _partwise(lambda name: engines.open_program(directory / f"{name}.pt2"), manifest, options)
+def _run_parts(
+    ending: str,
+    open_part: Callable[[Path], Call],
+    directory: Path,
+    manifest: Manifest,
+    options: dict[str, Any],
+    device: torch.device,
+) -> Models:
+    vocoder = next(entry for name, entry in VOCODERS.items() if name in manifest.models)
+    parts = {name: open_part(directory / f"{name}.{ending}") for name in (*ACOUSTIC_PARTS, *vocoder.names)}
+    decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
+    loaded = vocoder.load(parts, manifest.models[vocoder.spec.name], options)
+    return Models(PartwiseTacotron2(parts, *decoding), loaded)
 
 
-def _run_packages(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    return _partwise(lambda name: open_package(directory / f"{name}.pt2"), manifest, options)
-
-
-def _run_onnx(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    return _partwise(lambda name: engines.open_onnx(directory / f"{name}.onnx"), manifest, options)
-
-
-def _run_tensorrt(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(directory)}
-
-    def open_part(name: str) -> Call:
-        return engines.open_onnx(directory / f"{name}.onnx", engines.TENSORRT, **cache)
-
-    return _partwise(open_part, manifest, options)
-
-
-RUNNERS: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
+RUNTIMES: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
     "torchscript": _run_scripts,
-    "torchscript programs": _run_programs,
-    "aotinductor": _run_packages,
-    "onnx": _run_onnx,
-    "onnx-int8": _run_onnx,
-    "onnx-float16": _run_onnx,
-    "tensorrt": _run_tensorrt,
+    "torchscript programs": partial(_run_parts, "pt2", engines.open_program),
+    "aotinductor": partial(_run_parts, "pt2", open_package),
+    **dict.fromkeys(("onnx", "onnx-int8", "onnx-float16"), partial(_run_parts, "onnx", engines.open_onnx)),
+    "tensorrt": partial(_run_parts, "onnx", engines.open_tensorrt),
 }

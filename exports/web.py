@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from common.errors import DataError, UsageError
+from common.errors import UsageError
 from common.options import from_options
 from tacotron2.data_function import Tacotron2DataConfig
 
@@ -19,14 +19,7 @@ REQUIRED, FIXED = ("seeds", "max_steps"), ("sigma", "strength")  # inputs with a
 
 
 def check_page(options: Mapping[str, Any]) -> None:
-    """Check that a page for a voice can be written.
-
-    Raises:
-        DataError: the runtime is not installed.
-        UsageError: the voice's texts need another front end than the page has.
-    """
-    if missing := missing_runtime():
-        raise DataError(f"web: {missing}")
+    """Raise UsageError if a voice's texts need another front end than the page has."""
     if (found := list(options["text_cleaners"])) != CLEANERS:
         raise UsageError(
             f"web: the voice's text cleaners are {', '.join(found) or 'none'}; expected english_cleaners, "

@@ -14,6 +14,7 @@ from pathlib import Path
 from common.data.filelist import read_filelist
 from common.errors import exit_on_user_error
 from common.files import atomic_write, read_lines
+from common.parser import Parser
 
 AUDIO, PAGE = Path("audio"), Path("docs/samples.html")
 RECORDED = Path("filelists/sentences_audio_text_val_filelist.txt")
@@ -34,6 +35,7 @@ figure { margin: 0 } audio { width: 100% } code { font-size: 12px }
 
 def main() -> None:
     """Write the page."""
+    Parser(prog="python -m scripts.samples_page", description=__doc__).parse_args()
     with atomic_write(PAGE) as file:
         file.write(page(Path()).encode())
     print(PAGE)

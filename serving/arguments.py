@@ -32,7 +32,7 @@ ACCESS = ("api_key", *LISTS, "log_format", "log_texts")
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser of all flags."""
-    parser = Parser(prog="python -m serving", description=__doc__)
+    parser = Parser(prog="python -m serving", usage="%(prog)s [flags]  (-h lists all flags)", description=__doc__)
     add_fields(parser.add_argument_group("address"), ServingConfig, *ADDRESS)
     voices = parser.add_argument_group("voices")
     add_fields(voices, ServingConfig, *VOICES)

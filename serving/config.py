@@ -96,8 +96,8 @@ class ServingConfig:
     )
     timeout: float = option(
         60.0,
-        "longest wait for a request's first audio, in seconds, before it is answered with 504, and for further audio, before the "
-        "answer ends; a request whose turn would come later is answered with 503 at once",
+        "seconds that a request may wait for its first audio (then 504) and for each further part (then its answer ends); one "
+        "whose turn would come later is refused at once (503)",
         check=ABOVE_ZERO,
     )
     max_characters: int = option(

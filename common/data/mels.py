@@ -2,7 +2,7 @@
 
 Mels are written once by this module's command and read by training:
 
-    python -m common.data.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
+    python -m common.data.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \\
         --mel-filelist filelists/clock_mel_text_train_filelist.txt --dataset-path ./
 """
 

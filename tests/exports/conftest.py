@@ -16,8 +16,8 @@ from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from common.spec import ModelSpec
 from exports.__main__ import main
-from exports.targets import WITHOUT_PACKAGES, Source, export, missing_parts
-from exports.voice import RUNNERS
+from exports.targets import TARGETS, Source, export, missing_parts
+from exports.voice import RUNTIMES
 from models import default_options
 from pulse_noise.model import PulseNoise
 from pulse_noise.spec import SPEC as PULSE_NOISE
@@ -136,7 +136,7 @@ def make_exports(folder: Path, *targets: str) -> None:
         for target in {"onnx", "web"} & set(there):
             export(target, pulse_noise_source(), folder / f"{target}-pulse-noise")
     for target in there:
-        if target in RUNNERS and target != "tensorrt":
+        if target in RUNTIMES and target != "tensorrt":
             for flags in ([], ["--programs"]) if target == "torchscript" else ([],):
                 words = [folder / target, "-i", folder / "phrase.txt", "-o", folder / f"speech-{target}{len(flags)}"]
                 main(["run", *map(str, words), *flags])
@@ -160,7 +160,7 @@ def output_of(shared_exports):
 
     @functools.cache
     def run(target: str) -> tuple[str, str]:
-        if target not in WITHOUT_PACKAGES:
+        if TARGETS[target].packages:
             skip_without_packages()
         if missing := missing_parts(target):
             pytest.skip(missing)

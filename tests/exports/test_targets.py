@@ -143,7 +143,7 @@ def test_guards_and_limits_of_decoding_hold(export_of, source) -> None:
     plain = source.acoustic
     before = plain.decoder.guard
     try:
-        plain.decoder.guard = voice.acoustic.model.settings.guard
+        plain.decoder.guard = voice.acoustic.model.guard
         torch.manual_seed(0)
         expected = plain.infer(ids, lengths, 30)
     finally:

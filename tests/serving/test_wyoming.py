@@ -94,6 +94,8 @@ def test_each_text_in_pieces_comes_to_its_end(engine: Engine, caplog, pieces, vo
         ({"text": " "}, "empty_text"),
         ({"text": "Two.", "voice": {"name": "nobody"}}, "voice_not_found"),
         ({"text": "Two.", "voice": {"name": 7}}, "invalid_body"),
+        ({"text": None}, "invalid_body"),
+        ({"text": "\ud800 Two."}, "invalid_body"),
         ({}, "invalid_body"),
     ],
 )
