@@ -37,7 +37,7 @@ from serving.responses import (
     handle_request_error,
     zip_chunks,
 )
-from serving.schemas import BatchBody, CaptionBody, ErrorBody, SpeechBody, SpeechQuery
+from serving.schemas import BatchBody, CaptionBody, ErrorBody, Options, SpeechBody, SpeechQuery
 from serving.stream import SpeechRequest, SpeechStream, check
 
 TITLE = "Speech server"
@@ -103,13 +103,9 @@ async def get_speech(query: Annotated[SpeechQuery, Query()], request: Request) -
 
 def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Response:
     """Answer a request for speech. Raises RequestError as Engine.submit does."""
-    engine = engine_of(request)
+    engine, pace = engine_of(request), pace_of(request.scope)
     stream = engine.submit(body.request(body.input))
-    config = engine.config
-    encoder = body.encoder(stream.sampling_rate, config, pcm_rate=config.pcm_rate, whole=body.is_whole)
-    pace = pace_of(request.scope)
-    note(request, [stream], config)
-    headers = headers_of(stream, encoder)
+    (encoder,), headers = encoders_and_headers([stream], body, request, body.is_whole)
     if notes := [*model_notes(body.model), *engine.voices.notes(stream.voice, body.input)]:
         headers["X-Note"] = ascii("; ".join(notes))[1:-1]
     if body.stream_format == "sse":
@@ -141,15 +137,11 @@ async def answer_range(query: SpeechQuery, request: Request) -> Response:
 @api.post("/v1/dev/captioned_speech", include_in_schema=False)  # its name in Kokoro-FastAPI, without /v1
 async def create_captions(body: CaptionBody, request: Request) -> Response:
     """Speak a text; the answer is lines of JSON with parts of the audio and the times of the words."""
-    engine = engine_of(request)
-    stream = engine.submit(body.request(body.input))
-    config, is_whole = engine.config, not body.stream
-    encoder = body.encoder(stream.sampling_rate, config, pcm_rate=config.pcm_rate, whole=is_whole)
-    note(request, [stream], config)
+    stream = engine_of(request).submit(body.request(body.input))
+    (encoder,), headers = encoders_and_headers([stream], body, request, not body.stream)
     last = partial(details_of, stream, encoder.speed) if body.details else None
     chunks = caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps, last)
-    headers = headers_of(stream, encoder)
-    return StreamedResponse(chunks, stream.cancel, "application/json", headers, error_line, is_whole)
+    return StreamedResponse(chunks, stream.cancel, "application/json", headers, error_line, not body.stream)
 
 
 @api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
@@ -163,10 +155,7 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     for number, item in enumerate(requests):
         check_item(item, number, engine.config)
     streams = engine.submit_all(requests)
-    rate, config = streams[0].sampling_rate, engine.config
-    encoders = [body.encoder(rate, config, pcm_rate=config.pcm_rate, whole=True) for _ in streams]
-    note(request, streams, config)
-    headers = headers_of(streams[0], encoders[0]) | {"X-Seed": ",".join(str(stream.seed) for stream in streams)}
+    encoders, headers = encoders_and_headers(streams, body, request, whole=True)
     chunks = zip_chunks(streams, encoders, pace_of(request.scope))
     return StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
 
@@ -237,18 +226,23 @@ def engine_of(request: Request) -> Engine:
     return engine
 
 
-def headers_of(stream: SpeechStream, encoder: Encoder) -> dict[str, str]:
-    """Return the headers that describe a stream. The voice, a folder's name, is percent-encoded."""
-    return {"X-Seed": str(stream.seed), "X-Voice": quote(stream.voice), "X-Sampling-Rate": str(encoder.rate)}
+def encoders_and_headers(
+    streams: list[SpeechStream], body: Options, request: Request, whole: bool
+) -> tuple[list[Encoder], dict[str, str]]:
+    """Make the encoders of a request's streams and the headers that describe them, and add them to its log line.
 
-
-def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -> None:
-    """Add a request's streams to its log line, with their texts only if the settings say so."""
+    The voice, a folder's name, is percent-encoded. Texts are in the log only if the settings say so.
+    """
+    config, first = engine_of(request).config, streams[0]
+    encoders = [body.encoder(stream.sampling_rate, config, whole) for stream in streams]
     texts = [stream.request.text for stream in streams]
-    fields = {"voice": streams[0].voice, "seed": streams[0].seed, "characters": sum(map(len, texts))}
+    fields = {"voice": first.voice, "seed": first.seed, "characters": sum(map(len, texts))}
     fields |= {"texts": texts} if config.log_texts else {}
     request.scope.setdefault("log", {}).update(fields)
     request.scope["streams"] = streams  # the gate logs their audio at the end
+    seeds = ",".join(str(stream.seed) for stream in streams)
+    headers = {"X-Seed": seeds, "X-Voice": quote(first.voice), "X-Sampling-Rate": str(encoders[0].rate)}
+    return encoders, headers
 
 
 def check_item(request: SpeechRequest, number: int, config: ServingConfig) -> None:

@@ -17,6 +17,7 @@ Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Sigma = Annotated[float, Field(ge=0, le=LARGEST_SIGMA)]
 LENGTH_IN_HEADER = frozenset({"wav", "flac"})  # formats whose readers trust the length that a header states
+OF_THE_ENGINE = {"voice", "vocoder", "seed", "sigma", "denoising_strength"}
 CASELESS = ("model", "response_format", "stream_format", "vocoder")
 Strength = Annotated[float, Field(ge=0, le=LARGEST_STRENGTH)]
 
@@ -77,24 +78,16 @@ class Options(BaseModel):
             kept["voice"] = voice["id"]
         return kept | {name: kept[name].lower() for name in CASELESS if isinstance(kept.get(name), str)}
 
-    def encoder(self, rate: int, config: ServingConfig, *, pcm_rate: int | None = None, whole: bool = False) -> Encoder:
-        """Make the encoder for audio of a rate, in Hz; `pcm_rate`: that of pcm, if the request names none."""
-        output_rate = self.sample_rate or (pcm_rate if self.response_format == "pcm" else None)
+    def encoder(self, rate: int, config: ServingConfig, whole: bool) -> Encoder:
+        """Make the encoder for audio of a rate, in Hz, of a file that is sent whole or in parts."""
+        output_rate = self.sample_rate or (config.pcm_rate if self.response_format == "pcm" else None)
         speed = config.speed if self.speed is None else self.speed
         volume = config.volume if self.volume is None else self.volume
         return Encoder(self.response_format, rate, speed, output_rate, volume=volume, whole=whole)
 
-    def request(self, text: str, number: int = 0) -> SpeechRequest:
+    def request(self, text: str) -> SpeechRequest:
         """Make the engine's request for a text."""
-        return SpeechRequest(
-            text=text,
-            voice=self.voice,
-            vocoder=self.vocoder,
-            seed=self.seed,
-            number=number,
-            sigma=self.sigma,
-            denoising_strength=self.denoising_strength,
-        )
+        return SpeechRequest(text=text, **self.model_dump(include=OF_THE_ENGINE))
 
 
 class SpeechBody(Options):

@@ -22,10 +22,11 @@ from serving.engine import Engine
 from serving.schemas import ErrorBody
 from serving.voices import Voices
 from synthesizer import EMBEDDED
-from tests.serving.conftest import LONG, decode, pcm, reference, run, running_engine, wait_until_ready
+from tests.serving.conftest import LONG, decode, pcm, reference, run, running_engine, sample, wait_until_ready
 
 pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
+JSON = {"content-type": "application/json"}
 
 
 def app_of(engine: Engine, **settings: Any) -> FastAPI:
@@ -144,20 +145,6 @@ def test_a_whole_file_has_its_length_and_a_name(app: FastAPI, name: str, more: d
     assert "content-length" not in call(app, "POST", SPEECH, json=body | {"stream": True}).headers
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "words"),
-    [
-        ("application/json", b'{"input":', "not JSON, at character"),
-        ("text/plain", b'{"input": "Two."}', "Content-Type: application/json"),
-        ("application/json", '{"input": "é"}'.encode("latin-1"), "expected JSON in UTF-8"),
-    ],
-)
-def test_a_body_that_cannot_be_read(app: FastAPI, kind: str, content: bytes, words: str) -> None:
-    error = error_of(call(app, "POST", SPEECH, content=content, headers={"content-type": kind}), 400)
-    assert (error["param"], error["code"]) == ("body", "invalid_body") and words in error["message"]
-    assert len(error_of(speak(app, seed="x" * 10000), 400)["message"]) < 300
-
-
 def test_ssml_without_effect_is_noted_and_a_letter_is_spoken(app: FastAPI) -> None:
     response = speak(app, input='<speak><prosody rate="slow">I</prosody></speak>', response_format="pcm")
     assert response.headers["x-note"] == "<prosody> of SSML has no effect"
@@ -208,26 +195,59 @@ def test_words_in_one_answer_at_twice_the_speed(app: FastAPI) -> None:
     assert error_of(wrong, 400)["code"] == "empty_text"
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "words"),
-    [
+REFUSALS: list[tuple[dict[str, Any], str, str, str]] = [  # of POST: body or request, param, code, words of the message
+    ({"json": body}, param, "invalid_body", words)
+    for body, param, words in (
         ({"input": "Two.", "speed": 5}, "speed", "speed: 5"),
         ({"input": "Two.", "response_format": "ogg"}, "response_format", "'ogg'"),
         ({"input": "Two.", "seed": -1}, "seed", "seed: -1"),
+        ({"input": "Two.", "seed": "x" * 10000}, "seed", "seed: 'xxx"),
         ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
         ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
         ({"input": ["Two."]}, "input", "input: ['Two.']"),
         ({"text": "Two."}, "input", "input: missing"),
         ({"input": "Two.", "speed": 5, "seed": -1}, "speed", "seed: -1"),
-        ({"input": ""}, "input", "empty"),
-        ({"input": " "}, "input", "empty"),
         ({"input": None}, "input", "input: None"),
-        ({"input": "{HH AH0 XX9}"}, "input", "XX9"),
-    ],
-)
-def test_a_wrong_body_is_400_with_found_and_expected(app: FastAPI, body: dict, param: str, words: str) -> None:
-    error = error_of(call(app, "POST", SPEECH, json=body), 400)
-    assert error["param"] == param and words in error["message"]
+    )
+]
+REFUSALS += [
+    ({"json": {"input": ""}}, "input", "empty_text", "empty"),
+    ({"json": {"input": " "}}, "input", "empty_text", "empty"),
+    ({"json": {"input": "* * *"}}, "input", "nothing_to_say", "holds nothing to speak"),
+    ({"json": {"input": "{HH AH0 XX9}"}}, "input", "invalid_text", "XX9"),
+    ({"json": {"input": "One. [pause:-1s]"}}, "input", "invalid_text", "'[pause:-1s]': expected 0 to 60 s"),
+    ({"json": {"input": "Two.", "voice": "../embedded"}}, "voice", "voice_not_found", "is not one of embedded"),
+    (
+        {"json": {"input": "Two.", "vocoder": "flute"}},
+        "vocoder",
+        "vocoder_not_found",
+        "'flute' is not one of this voice's",
+    ),
+    ({"content": b'{"input":', "headers": JSON}, "body", "invalid_body", "not JSON, at character"),
+    (
+        {"content": b'{"input": "Two."}', "headers": {"content-type": "text/plain"}},
+        "body",
+        "invalid_body",
+        "Type: application/json",
+    ),
+    (
+        {"content": '{"input": "é"}'.encode("latin-1"), "headers": JSON},
+        "body",
+        "invalid_body",
+        "expected JSON in UTF-8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "param", "code", "words"), REFUSALS)
+def test_a_wrong_request_is_400_with_found_and_expected(
+    engine: Engine, app: FastAPI, request_: dict[str, Any], param: str, code: str, words: str
+) -> None:
+    error = error_of(call(app, "POST", SPEECH, **request_), 400)
+    assert (
+        (error["param"], error["code"]) == (param, code) and words in error["message"] and len(error["message"]) < 300
+    )
+    assert sample(engine, "tts_queue_length") == 0
 
 
 def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) -> None:

@@ -103,24 +103,6 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
     assert "".join(stream.symbols[0]).startswith("the ferry")
 
 
-@pytest.mark.parametrize(
-    ("values", "status", "param", "words"),
-    [
-        ({"text": "  "}, 400, "input", "empty"),
-        ({"text": "Two.", "voice": "../embedded"}, 400, "voice", "is not one of embedded"),
-        ({"text": "Two.", "vocoder": "flute"}, 400, "vocoder", "'flute' is not one of this voice's"),
-        ({"text": "{HH AH0 XX9}"}, 400, "input", "XX9"),
-        ({"text": "One. [pause:-1s]"}, 400, "input", "'[pause:-1s]': expected 0 to 60 s"),
-        ({"text": "* * *"}, 400, "input", "holds nothing to speak"),
-    ],
-)
-def test_a_request_that_cannot_be_spoken(engine: Engine, values: dict, status: int, param: str, words: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        speak(engine, **values)
-    assert (caught.value.status, caught.value.param) == (status, param) and words in caught.value.message
-    assert sample(engine, "tts_queue_length") == 0
-
-
 def test_metrics_of_each_result() -> None:
     """Characters count once a text is accepted, whatever becomes of it; audio as far as it was computed."""
 

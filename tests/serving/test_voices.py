@@ -64,9 +64,8 @@ def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp
     voices = voices_of(tmp_path)
     assert voices.resolve("nova") == voices.resolve("Nova") == "nova"
     assert {voices.resolve(name) for name in ("alloy", "Alloy", "", None)} == {"embedded"}
-    with pytest.raises(RequestError, match="'novak' is not one of embedded, nova") as caught:
+    with pytest.raises(RequestError, match="'novak' is not one of embedded, nova"):
         voices.resolve("novak")
-    assert (caught.value.status, caught.value.code) == (400, "voice_not_found")
 
 
 def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> None:
@@ -76,9 +75,6 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
     assert voices.names == ["embedded", "ben"]
     assert voices.vocoder_of("ben", None) == voices.vocoder_of("ben", "") == "waveglow"
     assert voices.vocoder_of("ben", GRIFFIN_LIM) == GRIFFIN_LIM
-    with pytest.raises(RequestError, match="'flute' is not one of this voice's, waveglow, griffin-lim") as caught:
-        voices.vocoder_of("ben", "flute")
-    assert (caught.value.status, caught.value.code) == (400, "vocoder_not_found")
 
 
 @pytest.mark.slow
