@@ -91,7 +91,8 @@ def words_of(text: str) -> frozenset[str]:
 
 def read_entries(path: Path) -> dict[str, str]:
     """Read answers by question. Raises DataError as Knowledge does."""
-    entries, problems = {}, []
+    entries: dict[str, str] = {}
+    problems = []
     for number, line in enumerate(read_lines(path, "expected a text file with lines `question|answer`"), start=1):
         if not line.strip() or line.startswith("#"):
             continue
