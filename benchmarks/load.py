@@ -171,6 +171,8 @@ def drain(lines: Iterable[str]) -> None:
 
 def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
     """Wait until the server accepts requests. Raises DataError where it ends or takes too long."""
+    import httpx
+
     deadline = time.monotonic() + START
     while httpx.get(f"{url}/readyz").status_code != 200:
         if process.poll() is not None or time.monotonic() > deadline:
@@ -182,6 +184,8 @@ async def measure(
     url: str, process: psutil.Process, jobs: Sequence[SpeechJob], clients: int, options: LoadOptions
 ) -> tuple[float, list[Answer], tuple[int, int, int]]:
     """Send all requests of a row; return the seconds, the answers, and bytes of memory as in ClientsRow."""
+    import httpx
+
     numbers = iter(range(options.requests))
     answers: list[Answer] = []
     memory = [process.memory_info().rss]
@@ -213,6 +217,8 @@ async def measure(
 
 async def send(client: httpx.AsyncClient, job: SpeechJob) -> Answer:
     """Send one request and read its answer."""
+    import httpx
+
     body = {"input": job.text, "seed": job.seed, "response_format": "pcm", "sample_rate": RATE}
     start = time.perf_counter()
     first, digest = 0.0, hashlib.sha256()

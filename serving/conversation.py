@@ -64,7 +64,9 @@ class ConversationOptions(SpeakingOptions):
     """Options of a conversation. Raises UsageError that names the flags of every problem."""
 
     questions: tuple[Path, ...] = ()  # recordings
-    output: Path = option(None, "sound file of the answer: .wav, .flac or .ogg", "-o", check=SOUND, required=True)
+    output: Path = option(
+        Path("answer.wav"), "sound file of the answer: .wav, .flac or .ogg", "-o", check=SOUND, required=True
+    )
     stream: Path | None = option(
         None, "pipe or file that receives the answers as raw 16-bit samples while they are computed", metavar="PATH"
     )
@@ -173,7 +175,7 @@ def parse_args(argv: list[str]) -> ConversationOptions:
     )
     help_of_questions = "recordings of questions, in order: wav, flac, ogg, mp3"
     parser.add_argument("questions", type=Path, nargs="+", metavar="QUESTION", help=help_of_questions)
-    add_fields(parser, ConversationOptions, "output", "stream")
+    add_fields(parser, ConversationOptions, "output", "stream", output=None)
     names = [name for name in ConversationOptions.__annotations__ if name not in ("questions", "output", "stream")]
     add_fields(parser.add_argument_group("conversation"), ConversationOptions, *names)
     add_speaking_arguments(parser, SPECS)
