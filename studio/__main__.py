@@ -6,7 +6,8 @@ if __name__ == "__main__":
     from common.extras import require
     from common.start import before_imports
 
-    require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn", help_from="studio.arguments")
+    install = "bash scripts/studio.sh --install-only"
+    require(install, "fastapi", "gradio", "uvicorn", help_from="studio.arguments", posix="python -m studio")
     before_imports()
 
 import logging
@@ -21,7 +22,6 @@ from fastapi import FastAPI
 
 from common.errors import exit_on_user_error
 from common.files import make_folder
-from common.system import require_posix
 from common.web.gate import is_loopback
 from common.web.server import Server
 from common.web.sockets import listen
@@ -39,7 +39,6 @@ LAST_BYTES = 2  # seconds for answers after Ctrl-C
 
 def main(argv: list[str] | None = None) -> None:
     """Make the page, print its address, and answer until Ctrl-C."""
-    require_posix("python -m studio")
     config = parse_args(sys.argv[1:] if argv is None else argv)
     projects = config.projects.resolve()
     make_folder(projects)

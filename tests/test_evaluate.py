@@ -153,6 +153,7 @@ class LoudnessScore:
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path, model: str, monkeypatch) -> None:
+    pytest.importorskip("speechmos", reason="of requirements/eval.txt")
     monkeypatch.setattr("common.inference.evaluation.OpinionScore", LoudnessScore)
     evaluating = ["--evaluate-every", 2, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
     evaluating += ["--evaluate-without", "asr", "likeness"]

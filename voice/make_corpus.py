@@ -113,7 +113,7 @@ def speak(clips: list[Clip], output: Path, speaker: str, workers: int) -> Iterat
         (output / "heard.tsv").open("a", encoding="utf-8") as ledger,
         get_context("spawn").Pool(workers, _start, (speaker, output / "wavs")) as pool,
     ):
-        for heard in pool.imap(_speak, clips):
+        for heard in pool.imap_unordered(_speak, clips):
             ledger.write("\t".join(str(value).replace("\t", " ") for value in heard) + "\n")
             ledger.flush()
             yield heard

@@ -67,6 +67,6 @@ def serve(contents: Mapping[str, bytes]) -> Iterator[Server]:
 def run_script(folder: Path, script: str, *words: object, path: Path | None = None, **environment: str):
     """Run a script of `folder`; its output must be valid text. `path` is a folder of tools, the system's unless given."""
     tools = {"PATH": str(path) if path else f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    variables = tools | {"no_proxy": "127.0.0.1", "OMP_NUM_THREADS": "1"} | environment
+    variables = tools | {"VENV": sys.prefix, "no_proxy": "127.0.0.1", "OMP_NUM_THREADS": "1"} | environment
     command = ["/bin/bash", f"scripts/{script}", *map(str, words)]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=60)

@@ -348,7 +348,7 @@ class Tone(FirstMels):
 
 @pytest.mark.parametrize("speed", [0.3, 0.75, 2.0])
 def test_another_speed_keeps_the_pitch_and_moves_the_times(speed: float) -> None:
-    pytest.importorskip("av")
+    pytest.importorskip("av", reason="of requirements/serving.txt")
     voice = simple_voice(vocoder=Tone(), speed=speed, longest_piece=1500)
     voice.audio = replace(voice.audio, sampling_rate=8000)
     (speech,) = voice.speak("a" * 1000 + "-" + "b" * 1000)
