@@ -143,7 +143,11 @@ def place() -> str:
     frame = sys._getframe(1)
     while frame is not None:  # type: ignore[redundant-expr]
         path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] != "tests" and "site-packages" not in path.parts:
+        if (
+            path.is_relative_to(ROOT)
+            and path.relative_to(ROOT).parts[0] != "tests"
+            and "site-packages" not in path.parts
+        ):
             return f"{path.relative_to(ROOT)}:{frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]
     return "outside"
