@@ -1,14 +1,14 @@
-"""Rules of reader.py for signs between and before numbers: dashes, by a table of their contexts, and signs of calculation."""
+"""Speakers of signs between numbers: dashes, by a table of their contexts, and signs of calculation."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from common.reading.dates import MONTH
+from common.reading.context import after, before
 from common.reading.numbers import cardinal, ordinal
-from common.reading.patterns import InContext, Rule, after, before
-from common.reading.units import END, POWER, POWERS, SYMBOLS, unit_names
+from common.reading.quantities import unit, unit_names
+from common.reading.tables import readings
 
 
 class _Dash(NamedTuple):
@@ -44,7 +44,7 @@ _LEFT, _RIGHT = (
 )
 
 
-def _dash(match: re.Match[str]) -> str:
+def dash(match: re.Match[str]) -> str:
     """Words for a dash between two numbers, by the table."""
     lead, rest = before(match), after(match)
     left, right = _LEFT.search(lead), _RIGHT.match(rest)
@@ -68,79 +68,21 @@ def _value(number: str) -> int:
     return int(number.replace(",", ""))
 
 
-def _times(match: re.Match[str]) -> str:
+def times(match: re.Match[str]) -> str:
+    """Word for a cross between two numbers: 3 x 5 = 15, a 4x4."""
     return "times" if re.match(r"[0-9.,\sxX×]{1,30}=", after(match)) else "by"
 
 
-_RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_RAISED, _POWERS = "⁰¹²³⁴⁵⁶⁷⁸⁹", readings("size")
 
 
-def _power(minus: str, exponent: str) -> str:
+def power(minus: str, exponent: str) -> str:
+    """Power of a number in raised digits: 10⁶."""
     number = "".join(str(_RAISED.index(digit)) for digit in exponent)
     return f"to the minus {cardinal(number)}" if minus else f"to the {ordinal(number)}"
 
 
-def _ratio(symbol: str, per: str, power: str | None) -> str:
-    size = f"{POWERS[power]} " if power else ""
-    return f"{unit_names(symbol)[1]} per {size}{unit_names(per)[0]}"
-
-
-_RATIO_OF = "km|mi|m|cm|ft|kg|g|mg|µg|L|mL|ml|MB|GB|kWh"
-_RATIO_TO = "h|hr|s|sec|min|kg|L|mL|ml|dL|m|cm|km"
-
-BETWEEN_NUMBERS: list[Rule] = [
-    # 5−3
-    (" -", r"(?<=[0-9])\s?−\s?(?=[0-9])", lambda: "minus"),
-    # 5! = 120
-    ("-", r"(?<=[0-9])!(?=\s?[=+*/×÷])", lambda: "factorial"),
-    # 3x - 5
-    (" ", r"(?<=[0-9][a-z])\s[-–]\s(?=[0-9])", lambda: "minus"),
-    # 10-20, 10 – 20, 9am-5pm, March 3 - April 5
-    (
-        " -",
-        rf"(?:(?<=[0-9%°¢″′])|(?<=[0-9][ap]m)|(?<=[0-9]\s[ap]m)|(?<=\b[ap]\.m\.))(?:\s[-–]\s|[-–])(?=[$£€¥]?\.?[0-9]|{MONTH}\.?\s[0-9])",
-        InContext(_dash),
-    ),
-    # $1 million-$2 million
-    ("-", r"(?<=[A-Za-z])[-–](?=[$£€¥][0-9])", lambda: "to"),
-    # -5, -$5
-    ("-", r"(?<![\w)%°.\]'’\"–-])[-−–](?=[$£€¥]?\.?[0-9])", lambda: "minus"),
-    # 4x4, 3 x 5
-    (" Aa", r"(?<=[0-9])\s?[xX]\s?(?=[0-9])", InContext(_times)),
-    # 3x faster
-    ("a", r"(?<=[0-9])x\b(?!\s?[-+=*/–][\s0-9])", lambda: "times"),
-    # 10 / 2, 1/2/3
-    (" ", r"(?<=[0-9])\s[/÷]\s(?=[0-9])", lambda: "divided by"),
-    ("-", r"(?<=[0-9])[/⁄](?=[0-9])", lambda: "slash"),
-    # 1,2 and 1.2 and 1:2, if no rule above matched the whole
-    ("-", r"(?<=[0-9]),(?=[0-9])", lambda: ", "),
-    ("-", r"(?<=[0-9])\.(?=[0-9])", lambda: "point"),
-    ("-", r"(?<=[0-9]):(?=[0-9])", lambda: "to"),
-    # 10⁶
-    ("-", rf"(?<=[0-9])(⁻?)([{_RAISED}]+)(?<![0-9][²³])", _power),
-    # 5 * 3, 2**3, 2^3
-    (" -", r"(?<=[0-9])\s?\*\*\s?(?=[0-9])", lambda: "to the power of"),
-    (" -", r"(?<=[0-9])\s?\*\s?(?=[0-9])", lambda: "times"),
-    ("-", r"(?<=\w)\^(?=[\w(-])", lambda: "to the power of"),
-    # #5
-    ("-", r"#\s?(?=[0-9])", lambda: "number"),
-    # $5/month, 60 miles/hour, 10/kg
-    ("-", rf"(?<=[0-9$£€¥])/({SYMBOLS}){END}", lambda symbol: f"per {unit_names(symbol)[0]}"),
-    # km/h, kg/m³ without a number; people/km2
-    ("@", rf"(?<![\w/])({_RATIO_OF})/({_RATIO_TO}){POWER}{END}(?!/)", _ratio),
-    (
-        "-",
-        rf"(?<=[a-z]{{3}})/(km|mi|m|cm)\^?([23²³]){END}",
-        lambda symbol, power: f"per {POWERS[power]} {unit_names(symbol)[0]}",
-    ),
-    (
-        "-",
-        rf"(?<=[a-z]{{3}})/(km|mi|kg|ha|hr|hrs|min|sec|mL|ml|lb){END}",
-        lambda symbol: f"per {unit_names(symbol)[0]}",
-    ),
-    (
-        "-",
-        r"(?<=\w)/(?=(?:second|minute|hour|night|day|week|month|year|person|mile|gallon|unit|head|serving)\b)",
-        lambda: "per",
-    ),
-]
+def ratio(symbol: str, per: str, exponent: str | None) -> str:
+    """Unit per unit: kg/m³."""
+    size = f"{_POWERS[exponent]} " if exponent else ""
+    return f"{unit_names(symbol)[1]} per {size}{unit(per)}"

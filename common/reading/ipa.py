@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from common.reading.patterns import any_of
-from common.reading.tables import IPA_CONSONANTS, IPA_VOWELS
+from common.reading.tables import any_of, readings
+
+IPA_VOWELS, IPA_CONSONANTS = readings("IPA vowel"), readings("IPA consonant")  # as ARPAbet
 
 # The sounds are those of English; the letters of a word with any other stay, and are reported as left out.
 _IPA_SOUND = re.compile(f"[ˈˌ.ˑ ʰ-]|{any_of({**IPA_VOWELS, **IPA_CONSONANTS})}")

@@ -127,6 +127,26 @@ def mixed_number(whole: str, numerator: str, denominator: str) -> str:
     return f"{cardinal(whole)} and {parts}"
 
 
+def number(written: str) -> str:
+    """Name of a number without context, with or without decimals."""
+    return number_or_year(written) if written.isdigit() else decimal(written)
+
+
+def groups_of_numbers(groups: str) -> str:
+    """Names of numbers with colons between."""
+    return ", ".join(map(cardinal, groups.split(":")))
+
+
+def numeral(letters: str) -> str:
+    """Name of a Roman numeral."""
+    return cardinal(str(roman(letters)))
+
+
+def rank(letters: str) -> str:
+    """Ordinal of a Roman numeral."""
+    return ordinal(str(roman(letters)))
+
+
 def roman(numeral: str) -> int:
     """Value of a Roman numeral in capitals or small letters."""
     values = [_ROMAN_VALUES[letter] for letter in numeral.upper()]

@@ -14,20 +14,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
-from common.reading.between import BETWEEN_NUMBERS
-from common.reading.dates import DATES
-from common.reading.initials import IN_CAPITALS, INITIALISMS, is_spelled
 from common.reading.ipa import IPA, to_arpabet
-from common.reading.numerals import NUMERALS
-from common.reading.patterns import InContext, Rule
-from common.reading.quantities import NOTATION, QUANTITIES
-from common.reading.units import NUMBERS
-from common.reading.words import ADDRESSES, SIGNS, WORDS
+from common.reading.letters import is_spelled
+from common.reading.rules import Rule, load_rules
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
@@ -35,18 +29,6 @@ _FOREIGN_NUMBER = re.compile(r"[0-9][,.\s][0-9]")
 _BRACED = r"\{[^{}]*\}"  # ARPAbet stays as it is
 _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the rules replace
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
-
-# If several rules match at a place, the first one applies.
-_RULES: list[Rule] = [
-    ("-", rf"({_BRACED})", str),
-    *ADDRESSES,
-    *NUMERALS,
-    *DATES,
-    *QUANTITIES,
-    *WORDS,
-    *NUMBERS,
-    *BETWEEN_NUMBERS,
-]
 
 # Guards for the place where a rule may begin, by its letter; they spare most words most rules.
 _BEGINNINGS = {
@@ -57,7 +39,7 @@ _BEGINNINGS = {
     "0": "(?=[0-9])",
     "A": r"(?<![^\W\d_])(?=[A-Z])",
     "a": r"(?<![^\W\d_])(?=[^\W\d_A-Z])",
-    " ": r"(?=\s)",
+    "_": r"(?=\s)",
     "-": "(?=[^\\w\\s]|[_¹²³⁰⁴-⁹])",
 }
 
@@ -69,15 +51,15 @@ class _Reader(NamedTuple):
     """
 
     pattern: re.Pattern[str]
-    rules: dict[str, tuple[str, Callable[..., str] | InContext]]
+    rules: dict[str, Rule]
 
     def replacement(self, match: re.Match[str]) -> str:
         """Spoken words for a match."""
         assert match.lastgroup is not None
-        pattern, to_words = self.rules[match.lastgroup]
-        own = _compile(pattern).match(match.string, match.start())
+        rule = self.rules[match.lastgroup]
+        own = _compile(rule.pattern).match(match.string, match.start())
         assert own is not None
-        return to_words.read(own) if isinstance(to_words, InContext) else to_words(*own.groups())
+        return rule.read(own)
 
 
 _compile = cache(re.compile)
@@ -161,14 +143,17 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
 @cache
 def _reader(kind: str) -> _Reader:
     """Compile the rules at their first use, which takes a moment; training does not need them."""
-    lists = {"notation": NOTATION, "capitals": [*_RULES, *IN_CAPITALS, *SIGNS], "text": [*_RULES, *INITIALISMS, *SIGNS]}
-    rules: dict[str, tuple[str, Callable[..., str] | InContext]] = {}
+    left_out = {"text": ("notation", "initialisms in capitals"), "capitals": ("notation", "initialisms")}
+    rules: dict[str, Rule] = {}
     kinds: dict[str, list[str]] = {beginning: [] for beginning in _BEGINNINGS}
-    for beginnings, pattern, to_words in lists[kind]:
-        for beginning in beginnings:
-            name = f"rule{len(rules)}"
-            rules[name] = pattern, to_words
-            kinds[beginning].append(f"(?:{_without_groups(pattern)})(?P<{name}>)")
+    for heading, listed in load_rules().items():
+        if heading in left_out[kind] if kind in left_out else heading != kind:
+            continue
+        for rule in listed:
+            for beginning in rule.beginnings:
+                name = f"rule{len(rules)}"
+                rules[name] = rule
+                kinds[beginning].append(f"(?:{_without_groups(rule.pattern)})(?P<{name}>)")
     guarded = (f"{guard}(?:{'|'.join(kinds[name])})" for name, guard in _BEGINNINGS.items() if kinds[name])
     return _Reader(re.compile("|".join(guarded)), rules)
 

@@ -10,33 +10,30 @@ Classes of abbreviations end in the places where these are read in full:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
-_ROWS = [
-    (*line.split("\t"), "")[:3]
-    for line in Path(__file__).with_name("words.tsv").read_text(encoding="utf-8").splitlines()
-]
 _SHORT = "short form "
 
 
-def words(kind: str) -> tuple[str, ...]:
-    """The words of a class."""
-    return tuple(word for own, word, _ in _ROWS if own == kind)
-
-
 def readings(kind: str) -> dict[str, str]:
-    """The words of a class and their readings."""
-    return {word: reading for own, word, reading in _ROWS if own == kind}
+    """The words of a class and their readings, empty for words without one. Raises KeyError for an unknown class."""
+    return _CLASSES[kind]
 
 
-def _short_forms(place: str, capitalised: bool = False) -> dict[str, str]:
-    """Abbreviations of a place with their readings; `capitalised` as in names."""
-    table = {word: full for kind, word, full in _ROWS if kind.startswith(_SHORT) and place in kind[len(_SHORT) :]}
-    return {_capital(short): _capital(full) for short, full in table.items()} if capitalised else table
+def words(kinds: str) -> list[str]:
+    """The words of a class, or of several: "day, short month". Raises KeyError for an unknown one."""
+    return [word for kind in kinds.split(", ") for word in _CLASSES[kind]]
 
 
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]
+def any_of(alternatives: Iterable[str]) -> str:
+    """Pattern that matches any of these words, the longest first."""
+    return "|".join(sorted(map(re.escape, alternatives), key=len, reverse=True))
+
+
+def _capital(word: str) -> str:
+    return word[0].upper() + word[1:]
 
 
 def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
@@ -48,56 +45,48 @@ def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
     }
 
 
-# Abbreviations by their place.
-TITLES = _short_forms("T")
-TITLES_WITHOUT_POINT = _short_forms("t")
-BEFORE_NUMBER = _add_capitalised(_short_forms("N"))
-NUMBER_WITHOUT_POINT = _add_capitalised(_short_forms("n"))
-BEFORE_YEAR = {**_short_forms("Y"), "Est": "Established"}
-NEVER_LAST = {name: full for name, full in _add_capitalised(_short_forms("L")).items() if not name.isupper()}
-ABBREVIATIONS = _short_forms("A")
-STREETS = _short_forms("S", capitalised=True)
-STREETS_ANYWHERE = _short_forms("s", capitalised=True)
+def _read_words() -> dict[str, dict[str, str]]:
+    """The classes of words.tsv, and those that are made of others."""
+    found: dict[str, dict[str, str]] = {}
+    for line in Path(__file__).with_name("words.tsv").read_text(encoding="utf-8").splitlines():
+        kind, word, reading = (*line.split("\t"), "")[:3]
+        found.setdefault(kind, {})[word] = reading
 
+    def short_forms(place: str) -> dict[str, str]:
+        own = [table for kind, table in found.items() if kind.startswith(_SHORT) and place in kind[len(_SHORT) :]]
+        return {word: full for table in own for word, full in table.items()}
+
+    def in_names(place: str) -> dict[str, str]:
+        return {_capital(short): _capital(full) for short, full in short_forms(place).items()}
+
+    old_states, names = found["old state"], found["sign of money"]
+    units = {*found["unit"], *found["currency"], *found["currency behind"]}
+    return found | {
+        "title": short_forms("T"),
+        "title without point": short_forms("t"),
+        "before number": _add_capitalised(short_forms("N")),
+        "number without point": _add_capitalised(short_forms("n")),
+        "before year": {**short_forms("Y"), "Est": "Established"},
+        "never last": {name: full for name, full in _add_capitalised(short_forms("L")).items() if not name.isupper()},
+        "abbreviation": short_forms("A"),
+        "street": in_names("S"),
+        "street anywhere": in_names("s"),
+        "in names": in_names("C") | {name: old_states[name] for name in found["old state without another meaning"]},
+        "old state with a point": {f"{state}.{comma}": "" for state in old_states for comma in ("", ",")},
+        "name of a day": dict.fromkeys(found["day"].values(), ""),
+        "Biblical name": dict.fromkeys(found["bible"].values(), ""),
+        "counting with a colon": {f"{word}:": "" for word in found["counting"]},
+        "any sign": found["sign"] | {sign: name.partition("/")[0] for sign, name in names.items() if len(sign) == 1},
+        "plain unit": dict.fromkeys(units - found["unit that is a word"].keys(), ""),
+    }
+
+
+_CLASSES = _read_words()
 # Units have a singular name; the plural follows a slash where it is irregular. Some are also words: "s" needs a space before it,
 # "W" no street behind it, "in" a point or a direction. The codes of currencies, before or behind an amount, have the form of units.
-CODES = readings("currency")
-_UNITS = {**readings("unit"), **CODES, **readings("currency behind")}
+_UNITS = {**readings("unit"), **readings("currency"), **readings("currency behind")}
 UNITS = {
     symbol: (one, many or one + "s") for symbol, (one, _, many) in ((s, n.partition("/")) for s, n in _UNITS.items())
 }
-WORDS_AND_UNITS = frozenset({"s", "W", "in", "A", "T"})
 # The name of a currency by its sign; coins follow where prices have them.
 SIGNED = {sign: tuple(names.split("/")) for sign, names in readings("sign of money").items()}
-
-# Words around numbers: 1.2m views, 3/5 cup, 37/100 files, step 3/5.
-MANY, MEASURES = words("counted in millions"), words("measure")
-COUNTED, COUNTING = words("counted"), words("counting")
-
-DAYS, SHORT_MONTHS = readings("day"), words("short month")
-DIRECTIONS, STATES, OLD_STATES = readings("direction"), readings("state"), readings("old state")
-IN_NAMES = {
-    **_short_forms("C", capitalised=True),
-    **{name: OLD_STATES[name] for name in words("old state without another meaning")},
-}
-# States only before a zip code: elsewhere these are words, names or degrees.
-NOT_ALWAYS_STATES = words("not always a state")
-OPENERS = words("opener")  # of sentences: they separate "in the U.S. He" from "the U.S. Army"
-NOT_STREET_NAMES = words("no street")
-BEFORE_LETTERS = words("before a letter")  # ends of words before a letter that is no initial: Vitamin C, Plan B
-
-# Names and words around Roman numerals. After NUMBERED_TO_TEN a single V or X is a number too.
-RULERS, GIVEN_NAMES, ROYAL_TITLES = words("ruler"), words("given name"), words("royal title")
-AFTER_FIRST = words("after the first")  # behind "Charles I": here the numeral is meant
-AFTER_PRONOUN, ADVERBS = words("after I"), words("adverb after I")  # the part I like
-NUMBERED_TO_TEN, IN_ORDER = words("numbered to ten"), words("in order")
-COUNTED_NOUNS = (*NUMBERED_TO_TEN, *words("numbered"))
-BIBLE = readings("bible")
-BOOKS = frozenset([*BIBLE.values(), *words("book")])
-
-# Endings that mark a name as an address or a file; the second kind only with a path or behind another point.
-ENDINGS, ENDINGS_AND_WORDS = words("ending"), words("ending and word")
-SPELLED_IN_ADDRESSES, SIGNS_IN_ADDRESSES = words("spelled in an address"), readings("sign in an address")
-SIGNS = {**readings("sign"), **{sign: names[0] for sign, names in SIGNED.items() if len(sign) == 1}}
-GREEK, WITH_SLASH = readings("greek"), readings("with a slash")
-IPA_VOWELS, IPA_CONSONANTS = readings("IPA vowel"), readings("IPA consonant")  # as ARPAbet

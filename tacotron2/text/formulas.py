@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from common.reading.tables import GREEK, readings
+from common.reading.tables import readings
 
 # Between dollars a formula has a sign of its own or is one letter; prices have none: from $5 to $10.
 _FORMULA = re.compile(
@@ -27,7 +27,7 @@ _INNERMOST = re.compile(
 _DEEPEST = 8
 _OVER = {"sum": "sum", "prod": "product", "int": "integral", "lim": "limit"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_COMMANDS = readings("command of LaTeX") | {name: letter for letter, name in GREEK.items() if letter.islower()}
+_COMMANDS = readings("command of LaTeX") | {name: letter for letter, name in readings("greek").items() if letter.islower()}
 _SIGNS = {"-": " minus ", "*": " times ", "<": " less than ", ">": " greater than ", "/": " over ", "&": " ", "~": " "}
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from common.reading import tables
+from common.reading.tables import words
 from common.spec import SENTENCE_PAUSE, Piece
 from tacotron2.text.cleaners import ABBREVIATIONS
 
@@ -47,12 +47,10 @@ _INITIALS = re.compile(r"(?:[A-Za-z]{1,2}\.)+[A-Za-z]{1,2}|[A-Z]")  # p.m., U.S.
 
 # Words whose point does not end a sentence; they match in capitals too.
 _TITLES = ABBREVIATIONS.keys() - {"st", "co", "jr", "esq", "ltd"}
-_NEVER_LAST = frozenset({*tables.TITLES, *map(str.capitalize, _TITLES), *tables.NEVER_LAST, "vs", "v"})
-_BEFORE_NUMBERS = frozenset({*tables.BEFORE_NUMBER, *tables.BEFORE_YEAR})
-_SELDOM_LAST = frozenset(
-    {*tables.ABBREVIATIONS, *tables.IN_NAMES, *tables.DAYS, *tables.SHORT_MONTHS, *tables.STREETS, "al"}
-)
-_OPENERS = frozenset(tables.OPENERS)
+_NEVER_LAST = frozenset({*words("title, never last"), *map(str.capitalize, _TITLES), "vs", "v"})
+_BEFORE_NUMBERS = frozenset(words("before number, before year"))
+_SELDOM_LAST = frozenset({*words("abbreviation, in names, day, short month, street"), "al"})
+_OPENERS = frozenset(words("opener"))
 
 
 def _as_written(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:

@@ -1,0 +1,95 @@
+"""Speakers of telephone numbers, codes, versions and other groups of digits, and of scripture."""
+
+from __future__ import annotations
+
+import re
+
+from common.reading.letters import initials
+from common.reading.numbers import cardinal, digits, groups_of_digits, number_or_year, ordinal, two_digits
+from common.reading.tables import readings
+
+_BIBLE = readings("bible")
+
+
+def seven_digits(prefix: str, line: str) -> str:
+    """Local telephone number, "555-1234", or a range of round numbers, "500-1000"."""
+    if prefix[-1] == "0" and line[-1] == "0" and line[0] != "0":
+        return f"{cardinal(prefix)} to {number_or_year(line)}"
+    return groups_of_digits(f"{prefix}-{line}")
+
+
+def number_with_dashes(number: str) -> str:
+    """Number with dashes: "978-0-306-40615-7" digit by digit, "90-60-90" and the record "10-3-1" as numbers."""
+    groups = number.replace("–", "-").split("-")
+    are_numbers = all(len(group) < 3 and group[0] != "0" for group in groups) and any(
+        len(group) == 2 for group in groups
+    )
+    return ", ".join(map(cardinal, groups)) if are_numbers else groups_of_digits(number)
+
+
+def number_with_points(number: str) -> str:
+    """Version such as "1.2.3", or with four parts an IP address."""
+    parts = number.split(".")
+    return " dot ".join(map(digits, parts)) if len(parts) == 4 else " point ".join(map(cardinal, parts))
+
+
+def video_format(number: str, letter: str) -> str:
+    """Video format: 720p as seven twenty P, 1080i as ten eighty I."""
+    return f"{cardinal(number[:-2])} {two_digits(number[-2:])} {letter.upper()}"
+
+
+def code(words: str, letters: str, number: str) -> str:
+    """Code digit by digit; 404 too, but 200 is two hundred, and order 5000 five thousand."""
+    is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
+    words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
+    words = re.sub(r"\b[A-Z]{2,4}\b", lambda short: initials(short[0]), words)
+    said = " ".join(filter(None, (letters, cardinal(number) if is_round else digits(number)))).replace("- ", "-")
+    return f"{words} {said}".lstrip()
+
+
+def flight(words: str, airline: str | None, number: str) -> str:
+    """Flight digit by digit, behind the letters of its airline."""
+    letters = " ".join(airline or "")
+    return f"{words} {letters} {digits(number) if len(number) > 2 else cardinal(number)}".replace("  ", " ")
+
+
+def pairs(number: str) -> str:
+    """Four digits in pairs, ten ninety-nine; three as seven forty-seven."""
+    return (
+        f"{cardinal(number[:-2])} {two_digits(number[-2:])}"
+        if number[-2:] != "00"
+        else f"{cardinal(number[:-2])} hundred"
+    )
+
+
+def hexadecimal(number: str) -> str:
+    """Digits and letters one by one."""
+    return " ".join(digits(character) if character.isdigit() else character.upper() for character in number)
+
+
+def serial(number: str) -> str:
+    """Number of a journal, whose last digit may be X."""
+    return groups_of_digits(number) + (" X" if number.endswith("X") else "")
+
+
+def variant(number: str) -> str:
+    """Variant of an aeroplane: 747-400."""
+    return f"{cardinal(number[0])} hundred" if len(number) == 3 and number.endswith("00") else cardinal(number)
+
+
+def telephone(number: str, extension: str | None = None) -> str:
+    """Digits of a telephone number, with or without an extension: 555-555-5678 x12."""
+    plus = "plus " if number.startswith("+") else ""
+    if extension is None:
+        return plus + groups_of_digits(number)
+    return (
+        f"{plus}{groups_of_digits(number)} extension {cardinal(extension) if len(extension) < 3 else digits(extension)}"
+    )
+
+
+def verses(number: str | None, book: str, chapter: str, verse: str | None, other: str | None, last: str | None) -> str:
+    """Chapter and verse: Micah 6:6-8, 1 Cor. 13:4, Gen. 1:1-2:3."""
+    name = _BIBLE.get(book.rstrip("."), book)
+    which = f"{ordinal(number if number.isdigit() else str(len(number)))} " if number else ""
+    until = f" to {cardinal(other) + ' ' if other else ''}{cardinal(last)}" if last else ""
+    return f"{which}{name} {cardinal(chapter)}{' ' + cardinal(verse) if verse else ''}{until}"

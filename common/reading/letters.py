@@ -1,0 +1,130 @@
+"""Speakers of initials, names and addresses: FBI, NYC and OECD are read letter by letter, but not NATO and STOP."""
+
+from __future__ import annotations
+
+import re
+
+from common.reading.context import after
+from common.reading.dates import month
+from common.reading.numbers import cardinal, digits, number_or_year, ordinal, roman
+from common.reading.tables import any_of, readings, words
+
+# Read letter by letter, though they look like words. Those without a vowel need no entry, nor those of two or three letters
+# that are no word, nor those that nobody can pronounce, such as OECD.
+_SPELLED = readings("spelled")
+_SHORT_WORDS = readings("short word")  # of two and three letters, which capitals only stress
+# Initials that are read as words, though no English word ends or begins in such consonants; the others are from CMUdict's words.
+_PRONOUNCED = readings("pronounced")
+_WORDS_IN_CAPITALS = readings("also a word in capitals")  # in a line of capitals
+_ALSO_WORDS = readings("also a word")  # beside others in capitals: GIVE US A BREAK
+NO_INITIALS = "MR|MRS|MS|DR|ST|MT|JR|SR|FT|LT|NTH|PSST|TSK|PFFT|S?HM+|SHH*|[BG]RR+|MM+|ZZ+"
+_ONSET, _CODA = any_of(words("onset")), any_of(words("coda"))
+_PRONOUNCEABLE = re.compile(rf"(?:[^AEIOUY]|{_ONSET})?[AEIOUY](?:.*[AEIOUY])?(?:[^AEIOUY]|{_CODA})?")
+_VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
+_BEFORE_NUMBER, _DAYS, _STREETS = readings("before number"), readings("day"), readings("street")
+_SPELLED_IN_ADDRESSES, _SIGNS_IN_ADDRESSES = readings("spelled in an address"), readings("sign in an address")
+
+
+def is_spelled(word: str) -> bool:
+    """True for initials that are read letter by letter: NYC and OECD, but not NATO and STOP."""
+    if word in _SPELLED:
+        return True
+    if len(word) < 4:
+        return word not in _SHORT_WORDS and not re.fullmatch(NO_INITIALS, word)
+    return len(word) < 7 and word not in _PRONOUNCED and not _PRONOUNCEABLE.fullmatch(word)
+
+
+def letters(word: str, ending: str | None = None) -> str:
+    """Spell letter by letter: F B I, and C D's for CDs."""
+    return " ".join(word.replace(".", "")) + ("'s" if ending else "")
+
+
+def capitals(word: str) -> str:
+    """Spell a word in small letters: A M for am."""
+    return letters(word.upper())
+
+
+def without_points(name: str) -> str:
+    """A name whose initials have no points."""
+    return name.replace(".", "")
+
+
+def initials(word: str, ending: str | None = None) -> str:
+    """The letters of initials; another word stays."""
+    return letters(word, ending) if word.isupper() and is_spelled(word) else word + (ending or "")
+
+
+def in_capitals(word: str, ending: str | None) -> str:
+    """A word of a line of capitals, where only those are initials that can be nothing else: FBI ARRESTS CEO."""
+    is_plain = (word in _SPELLED and word not in _WORDS_IN_CAPITALS) or (
+        not re.search("[AEIOUY]", word) and len(word) < 6
+    )
+    return letters(word, ending) if is_plain and not re.fullmatch(NO_INITIALS, word) else word + (ending or "")
+
+
+def shout(match: re.Match[str]) -> str:
+    """Neighbouring words in capitals: if one of them is no initialism, those that may be words are words."""
+    parts = re.split("([A-Z]+)", match[1])
+    if len(parts) > 3 and parts[-2] in _ALSO_WORDS and re.match(r"\s[A-Z][a-z]", after(match)):  # NASA, US Navy
+        return _shout_of(parts[:-2]) + letters(parts[-2])
+    return _shout_of(parts)
+
+
+def _shout_of(parts: list[str]) -> str:
+    is_shout = any(len(part) > 1 and part not in _ALSO_WORDS and not is_spelled(part) for part in parts[1::2])
+    parts[1::2] = [
+        part if len(part) == 1 or (is_shout and part in _ALSO_WORDS) else initials(part) for part in parts[1::2]
+    ]
+    return "".join(parts)
+
+
+def numbered_part(word: str, numeral: str, last: str | None = None) -> str:
+    """Part with a Roman numeral, or a range of them: Chapter XIV, pp. iv-vi."""
+    until = f" to {cardinal(str(roman(last)))}" if last else ""
+    return f"{initials(_BEFORE_NUMBER.get(word.rstrip('.'), word))} {cardinal(str(roman(numeral)))}{until}"
+
+
+def ordinal_range(first: str, last: str | None) -> str:
+    """Ordinal of a Roman numeral, or of two: VI-VII."""
+    until = f" to {ordinal(str(roman(last)))}" if last else ""
+    return ordinal(str(roman(first))) + until
+
+
+# --- names and addresses ---
+
+
+def day_or_month(name: str) -> str:
+    """Full name of a day or a month."""
+    return _DAYS.get(name) or (name if name in _DAYS.values() else month(name))
+
+
+def street_name(name: str) -> str:
+    """Name of a street, which may be an ordinal: 42nd."""
+    return ordinal(name[:-2]) if name[0].isdigit() else name
+
+
+def small_street(kind: str) -> str:
+    """Kind of street in small letters: elm dr."""
+    return _STREETS[kind.capitalize()].lower()
+
+
+def address(text: str) -> str:
+    """Read an address word by word, with names for the signs between."""
+    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^\w\s]|_|[^\W\d_]+", text)
+    return " ".join(filter(None, map(_part_of_address, parts)))
+
+
+def _part_of_address(part: str) -> str:
+    if part.isdigit():
+        return number_or_year(part) if len(part) in (1, 2, 4) and part[0] != "0" else digits(part)
+    if part.isalpha():
+        spells = part.lower() in _SPELLED_IN_ADDRESSES or (len(part) < 6 and not _VOWEL.search(part))
+        return letters(part.upper()) if spells else part
+    return _SIGNS_IN_ADDRESSES.get(part, "")
+
+
+def host(name: str, port: str, path: str | None) -> str:
+    """Address of a machine with a port, digit by digit: localhost:8080."""
+    groups = name.split(".")
+    host = " dot ".join(map(digits, groups)) if groups[0].isdigit() else address(name)
+    return f"{host} colon {digits(port)}" + (f" {address(path)}" if path else "")
