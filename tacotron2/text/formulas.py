@@ -27,7 +27,9 @@ _INNERMOST = re.compile(
 _DEEPEST = 8
 _OVER = {"sum": "sum", "prod": "product", "int": "integral", "lim": "limit"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_COMMANDS = readings("command of LaTeX") | {name: letter for letter, name in readings("greek").items() if letter.islower()}
+_COMMANDS = readings("command of LaTeX") | {
+    name: letter for letter, name in readings("greek").items() if letter.islower()
+}
 _SIGNS = {"-": " minus ", "*": " times ", "<": " less than ", ">": " greater than ", "/": " over ", "&": " ", "~": " "}
 
 
