@@ -12,14 +12,24 @@ usage() {
 }
 case ${1:-} in -h | --help) usage && exit 0 ;; esac
 
+# answers URL: whether a server answers within seconds. pip would ask an unreachable index once for every package.
+answers() {
+  "${PYTHON:-python3}" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10).close()' "$1" 2>/dev/null
+}
+
 # PyTorch's own index has a build for CPUs, a tenth of the default one for Linux, which brings CUDA's libraries.
 choose_torch() {
+  local index=https://download.pytorch.org/whl/cpu
   torch=(torch==2.13.0)
   if [ -n "${TORCH:-}" ]; then
     read -ra torch <<<"$TORCH"
   elif [ "$(uname)" = Linux ] && ! [ -e /proc/driver/nvidia/version ] && ! [ -e /usr/lib/wsl/lib/nvidia-smi ]; then
-    torch+=(--extra-index-url https://download.pytorch.org/whl/cpu --retries 1)
-    echo "environment: no NVIDIA GPU here: PyTorch's build for CPUs; TORCH chooses another"
+    if answers "$index/torch/"; then
+      torch+=(--extra-index-url "$index")
+      echo "environment: no NVIDIA GPU here: PyTorch's build for CPUs; TORCH chooses another"
+    else
+      echo "environment: no answer from $index, which has PyTorch's build for CPUs: pip takes what its own index has"
+    fi
   fi
 }
 

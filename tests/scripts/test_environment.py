@@ -51,21 +51,24 @@ def test_help_comes_before_any_work(project: Path, tmp_path: Path, script: str) 
 
 
 @pytest.mark.parametrize(
-    ("system", "torch", "words"),
+    ("system", "torch", "status", "words"),
     [
-        ("Linux", "", "torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu --retries 1"),
-        ("Darwin", "", "torch==2.13.0"),
-        ("Linux", "torch==2.7.0 --index-url there", "torch==2.7.0 --index-url there"),
+        ("Linux", "", 0, "torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu"),
+        ("Linux", "", 1, "torch==2.13.0"),  # the index cannot be reached
+        ("Darwin", "", 0, "torch==2.13.0"),
+        ("Linux", "torch==2.7.0 --index-url there", 0, "torch==2.7.0 --index-url there"),
     ],
 )
-def test_the_build_of_pytorch(tmp_path: Path, system: str, torch: str, words: str) -> None:
+def test_the_build_of_pytorch(tmp_path: Path, system: str, torch: str, status: int, words: str) -> None:
     if system == "Linux" and not torch and Path("/proc/driver/nvidia/version").exists():
         words = "torch==2.13.0"
+    program(tmp_path / "python3", f"exit {status}")
     program(tmp_path / "uname", f"echo {system}")
     command = f'. {ROOT}/scripts/environment.sh && choose_torch >&2 && echo "${{torch[*]}}"'
     done = bash("-c", command, cwd=tmp_path, path=str(tmp_path), TORCH=torch)
     assert done.stdout == f"{words}\n"
-    assert ("PyTorch's build for CPUs" in done.stderr) == ("whl/cpu" in words)
+    assert ("PyTorch's build for CPUs; TORCH" in done.stderr) == ("whl/cpu" in words)
+    assert ("no answer from" in done.stderr) == bool(status)
 
 
 @pytest.mark.parametrize(("minor", "fits"), [(9, False), (10, True), (13, True), (14, False)])
