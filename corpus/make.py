@@ -8,7 +8,6 @@ The teacher says the same on every run of one machine; elsewhere samples differ 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,7 +258,7 @@ def make(output: Path, filelists: Path, phrases: Path, speaker: str) -> None:
 
 
 def main() -> None:
-    parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="python -m corpus.make", description=__doc__)
     parser.add_argument("--output-dir", type=Path, default=ROOT / "corpus", help="folder of the recordings")
     parser.add_argument("--filelists-dir", type=Path, default=ROOT / "filelists", help="folder of the filelists")
     parser.add_argument("--phrases-dir", type=Path, default=ROOT / "phrases", help="folder of clock.txt")

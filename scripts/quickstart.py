@@ -129,7 +129,7 @@ def main() -> None:
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
-    parser = Parser(description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="bash scripts/quickstart.sh", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="minutes of training, for all models together")
     parser.add_argument(
         "--waveglow", action="store_true", help="train a small WaveGlow, too, which in so little time only buzzes"

@@ -15,7 +15,6 @@ those of corpus/make.py.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator
@@ -141,7 +140,7 @@ def summary(heard: dict[str, Heard]) -> str:
 
 
 def main() -> None:
-    parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="python -m voice.make_corpus", description=__doc__)
     parser.add_argument(
         "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
     )
