@@ -48,7 +48,8 @@ STARTS = {
     "launcher of 2 ranks, a loader each": 40.0,
 }  # seconds to the first checkpoint, 3 for the others
 AFTER, AGAIN = 2.0, 3.0  # seconds from the first checkpoint, and from a first signal to a second one, at most
-TIME_TO_FAIL, TIME_TO_END, TIME_TO_LEAVE = 3.0, 150.0, 15.0  # the longest waits
+# The longest waits in seconds; ranks that wait for each other end 20 s after a request to stop (docs/reliability.md).
+TIME_TO_FAIL, TIME_TO_END, TIME_TO_LEAVE = 3.0, 150.0, 40.0
 SMALL = 4 * 2**20  # bytes of a /dev/shm or a disk that fills up
 APART = "STOPS_APART"  # variable of the environment: /dev/shm is small and this command's own
 

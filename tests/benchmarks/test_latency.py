@@ -170,7 +170,7 @@ def test_half_precision_and_no_denoiser(tmp_path: Path) -> None:
         (["--mel-frames", 101], "error: --mel-frames: 101, expected at most 100; or raise --max-decoder-steps"),
         (["--mel-frames", 9, "--tacotron2", "some.pt"], "error: --mel-frames: the gate of --tacotron2 ends its clips"),
         (["--wn-kernel-size", 4], "--wn-kernel-size"),
-        (["--n-frames-per-step", 0], "error: --n-frames-per-step: 0, expected at least 1"),
+        (["--n-frames-per-step", 0], "error: --n-frames-per-step: 0, expected a whole number of at least 1"),
     ],
 )
 def test_flags_that_cannot_work_are_refused(tmp_path: Path, words: list[object], said: str) -> None:
