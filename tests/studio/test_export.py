@@ -59,7 +59,8 @@ def test_only_packed_files_of_the_project_are_downloads(project: Project, name: 
 
 
 def test_targets_that_are_not_installed_are_named_with_their_packages(project: Project, monkeypatch) -> None:
-    monkeypatch.setattr(targets, "EXTRA_PACKAGES", ("torch", "no-such-package"))
+    without = targets.TARGETS["onnx"]._replace(packages=("torch", "no-such-package"))
+    monkeypatch.setitem(targets.TARGETS, "onnx", without)
     missing = "no-such-package: not installed; `bash scripts/exports.sh` installs them"
     assert targets.missing_parts("onnx") == missing and targets.missing_parts("torchscript") == ""
     with pytest.raises(DataError, match=f"onnx: {missing}"):

@@ -19,7 +19,9 @@ from studio.page.export_tab import Exporter, add_export_tab
 
 
 def test_missing_packages_are_named_and_their_targets_cannot_be_chosen(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(targets, "EXTRA_PACKAGES", ("no-such-package",))
+    for name, target in targets.TARGETS.items():
+        if target.packages:
+            monkeypatch.setitem(targets.TARGETS, name, target._replace(packages=("no-such-package",)))
     monkeypatch.setattr("exports.aotinductor.COMPILERS", ("no-such-compiler",))
     with gr.Blocks() as page, gr.Tab("Export"):
         add_export_tab(Context(tmp_path, True, Jobs(tmp_path)), gr.Dropdown([], elem_id="project"))
