@@ -84,11 +84,8 @@ class ExportWriter:
     ) -> None:
         """Write a file of the export, and print a line about it."""
         self._write(name, contents)
-        digest, axes = (
-            hashlib.sha256(contents).hexdigest(),
-            {"inputs": dict(inputs or {}), "outputs": dict(outputs or {})},
-        )
-        self.files[name] = FileRecord(bytes=len(contents), sha256=digest, **axes)
+        axes = {"inputs": dict(inputs or {}), "outputs": dict(outputs or {})}
+        self.files[name] = FileRecord(bytes=len(contents), sha256=hashlib.sha256(contents).hexdigest(), **axes)
         print(f"{self.directory / name}  {len(contents):,} bytes")
 
     def add_all(self, files: Iterable[tuple[str, bytes]]) -> None:

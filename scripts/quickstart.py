@@ -31,10 +31,8 @@ PHRASES = Path("phrases/clock.txt")
 LISTS = {split: Path(f"filelists/clock_audio_text_{split}_filelist.txt") for split in ("train", "val")}
 HELD_OUT = LISTS["val"]
 OUTPUT = Path("output/quickstart")
-MOST_EPOCHS, ROUNDS = (
-    12_000,
-    6,
-)  # train.py fits the epochs to the time; in all of them, about six validations and checkpoints
+MOST_EPOCHS = 12_000  # of which train.py trains as many as fit the time
+ROUNDS = 6  # validations, and checkpoints, in all of them
 MOST_THREADS = 4
 # Small models do small operations: many threads would wait for each other, and fresh memory would cost page faults each time.
 ENVIRONMENT = {
@@ -171,14 +169,8 @@ def train(plan: Plan, part: Training, minutes: float) -> None:
     output = plan.output / part.name
     milestones = [str(round(share * MOST_EPOCHS)) for share in part.milestones]
     schedule = ["--anneal-steps", *milestones] if milestones else ["--lr-schedule", "cosine"]
-    command = [
-        *train_command(plan, part, output),
-        "--epochs",
-        str(MOST_EPOCHS),
-        "--max-minutes",
-        f"{minutes:g}",
-        *schedule,
-    ]
+    length = ["--epochs", str(MOST_EPOCHS), "--max-minutes", f"{minutes:g}"]
+    command = [*train_command(plan, part, output), *length, *schedule]
     for interval in ("validation", "checkpoint"):
         command += [f"--epochs-per-{interval}", str(MOST_EPOCHS // ROUNDS)]
     follow([*command, "--resume-from-last"])

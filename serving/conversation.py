@@ -140,6 +140,9 @@ def answer(
 
     A question without words gets a fixed answer and leaves the turns unchanged, as does an answerer's DataError.
     """
+    if not question:
+        yield NO_WORDS
+        return
     pieces: list[str] = []
 
     def kept() -> Iterator[str]:
@@ -147,8 +150,8 @@ def answer(
             pieces.append(piece)
             yield piece
 
-    yield from cut_sentences(kept(), sentence_ends) if question else [NO_WORDS]
-    turns += [Turn(question, "".join(pieces).strip())] if question else []
+    yield from cut_sentences(kept(), sentence_ends)
+    turns.append(Turn(question, "".join(pieces).strip()))
 
 
 def speak(sentences: Iterator[str], voice: Synthesizer, live: Live | None = None) -> Tensor:

@@ -36,9 +36,8 @@ from corpus.make import ROOT, SAMPLING_RATE, SPEAKER, Clip, aloud, finish, write
 from corpus.teacher import Teacher
 
 SPLITS = ("test", "everyday_test", "val", "everyday_val", "everyday_train", "train")  # in the order of speaking
-MOST_WRONG = (
-    0.1  # of a clip's characters: names that the recogniser spells in another way are below, words left out above
-)
+# Share of a clip's characters: names that the recogniser spells in another way are below, words left out above.
+MOST_WRONG = 0.1
 
 
 class Heard(NamedTuple):

@@ -20,6 +20,7 @@ from common.parser import Parser
 from common.precision import apex_loss_scale
 
 SETTINGS = ("config", "data")  # entries that are shown setting by setting
+COUNTED = ("bytes", "parameters", "parts", "dtypes")  # entries whose numbers are shown with commas
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's, in a state_dict but not trainable
 RANDOM_STATES = re.compile("rng_state")  # two keys today, other names in older files
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
@@ -130,10 +131,9 @@ def report(contents: Mapping[str, Any], tensors: bool) -> Iterator[str]:
     for name, value in contents.items():
         if isinstance(value, Mapping) and value:
             yield name
-            show = str if name in SETTINGS else _shown
-            yield from (f"  {inner:<34} {show(item)}" for inner, item in _flat(value))
+            yield from (f"  {inner:<34} {_shown(item, name)}" for inner, item in _flat(value))
         elif name != "tensors":
-            yield f"{name:<18} {_shown(value)}"
+            yield f"{name:<18} {_shown(value, name)}"
     if tensors:
         yield f"{'tensors':<18} {len(contents['tensors'])}"
         width = max((len(weight["name"]) for weight in contents["tensors"]), default=0)
@@ -142,10 +142,14 @@ def report(contents: Mapping[str, Any], tensors: bool) -> Iterator[str]:
             yield f"  {weight['name']:<{width}}  {shape:<16} {weight['dtype']}{_faults(weight)}"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, entry: str) -> str:
+    if entry in SETTINGS and value is not None:
+        return str(value)
     if isinstance(value, list):
         return join_first(shorten(str(item)) for item in value) or "none"
-    return "none" if value is None or value == {} else f"{value:,}" if type(value) is int else str(value)
+    if value is None or value == {}:
+        return "none"
+    return f"{value:,}" if entry in COUNTED else str(value)
 
 
 def _faults(weight: Mapping[str, Any]) -> str:

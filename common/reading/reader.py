@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
@@ -144,16 +145,16 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
 def _reader(kind: str) -> _Reader:
     """Compile the rules at their first use, which takes a moment; training does not need them."""
     left_out = {"text": ("notation", "initialisms in capitals"), "capitals": ("notation", "initialisms")}
+    sections = dict(load_rules())
+    for heading in left_out.get(kind, sections.keys() - {kind}):
+        del sections[heading]
     rules: dict[str, Rule] = {}
     kinds: dict[str, list[str]] = {beginning: [] for beginning in _BEGINNINGS}
-    for heading, listed in load_rules().items():
-        if heading in left_out[kind] if kind in left_out else heading != kind:
-            continue
-        for rule in listed:
-            for beginning in rule.beginnings:
-                name = f"rule{len(rules)}"
-                rules[name] = rule
-                kinds[beginning].append(f"(?:{_without_groups(rule.pattern)})(?P<{name}>)")
+    for rule in chain.from_iterable(sections.values()):
+        for beginning in rule.beginnings:
+            name = f"rule{len(rules)}"
+            rules[name] = rule
+            kinds[beginning].append(f"(?:{_without_groups(rule.pattern)})(?P<{name}>)")
     guarded = (f"{guard}(?:{'|'.join(kinds[name])})" for name, guard in _BEGINNINGS.items() if kinds[name])
     return _Reader(re.compile("|".join(guarded)), rules)
 

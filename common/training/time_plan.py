@@ -23,9 +23,7 @@ class TimePlan:
     minutes: float = 0.0  # the time limit for all runs together; 0: none
     epochs: int = 0  # that fit; 0: not known yet
     spent: float = 0.0  # seconds so far
-    timed: int = (
-        0  # epochs whose steps were timed; the first one of all, which fills caches, only counts while it is alone
-    )
+    timed: int = 0  # epochs whose steps were timed; the first of all, which fills caches, only counts while it is alone
     step_seconds: float = 0.0  # of their steps
     report_seconds: float = 0.0  # the longest validation, with what else comes between two epochs
 

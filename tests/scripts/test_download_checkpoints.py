@@ -69,7 +69,7 @@ def test_it_downloads_both_describes_them_and_prints_the_command_for_inference(s
     assert done.returncode == 0, done.stderr
     assert read_files(folder) == contents
     assert done.stdout.count("names begin with module. (DistributedDataParallel)") == 2
-    assert sum(line.split() == ["epoch", "1,500"] for line in done.stdout.splitlines()) == 2
+    assert sum(line.split() == ["epoch", "1500"] for line in done.stdout.splitlines()) == 2
     command = done.stdout.splitlines()[-1].strip()
     files = [str(folder / name) for name in NAMES.values()]
     assert shlex.split(command)[:6] == ["python", "inference.py", "--tacotron2", files[0], "--waveglow", files[1]]
