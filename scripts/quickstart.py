@@ -281,7 +281,8 @@ def conclusion(plan: Plan, understood: dict[str, float] | None, minutes: float) 
     first = PHRASES.read_text(encoding="utf-8").splitlines()[0]
     measured = "not measured, since there is no recogniser: run this again when it can be installed"
     if understood is not None:
-        clock, recorded = (100 * understood[name] for name in (f"{TACOTRON2.name}, {best}", "recordings"))
+        vocoder = next((part.name for part in plan.trainings if REGISTRY[part.name].flag == best), best)
+        clock, recorded = (100 * understood[name] for name in (f"{TACOTRON2.name}, {vocoder}", "recordings"))
         measured = f"{clock:.0f} of 100 words, of the recordings {recorded:.0f} ({plan.output}/report/report.html)"
     rows = {
         "Play it": f'{plan.output}/{best}/audio_0.wav says "{first}"',
