@@ -56,6 +56,13 @@ def test_a_sentence_is_complete_with_the_word_after_it() -> None:
     assert cutter.add("?!") == [] and cutter.finish() == []
 
 
+def test_after_its_end_a_cutter_begins_another_text() -> None:
+    """In the middle of a long line, a line break is one of wrapped prose; at the beginning of a text, it ends a title."""
+    cutter = SentenceCutter(ended_sentences)
+    assert cutter.add(long := "a line of prose that goes on and on without a mark") == [] and cutter.finish() == [long]
+    assert cutter.add("A title\nThen") == ["A title"]
+
+
 @pytest.mark.parametrize("text", ["One.\tTw", "Yes!No", "One. Tw"])
 def test_half_a_word_completes_nothing(text: str) -> None:
     cutter = SentenceCutter(ended_sentences)

@@ -70,3 +70,9 @@ def test_origins(origin: str | None, host: str, own: bool) -> None:
 )
 def test_names_of_this_machine(netloc: str, loopback: bool) -> None:
     assert is_loopback(host_name(netloc)) is loopback
+
+
+@pytest.mark.parametrize("name", ["Localhost", "[::1]", "localhost."])
+def test_a_server_on_this_machine_alone_may_be_named_in_any_way(name: str) -> None:
+    """--host, unlike the header Host, comes as it was typed."""
+    assert is_loopback(name)
