@@ -54,6 +54,12 @@ def initials(word: str, ending: str | None = None) -> str:
     return letters(word, ending) if word.isupper() and is_spelled(word) else word + (ending or "")
 
 
+def initials_with_points(word: str) -> str:
+    """Letters of LL.B; with a word among them, STOP.GO, the point stays."""
+    groups = word.split(".")
+    return letters(word) if all(len(group) == 1 or is_spelled(group) for group in groups) else ".".join(groups)
+
+
 def in_capitals(word: str, ending: str | None) -> str:
     """A word of a line of capitals, where only those are initials that can be nothing else: FBI ARRESTS CEO."""
     is_plain = (word in _SPELLED and word not in _WORDS_IN_CAPITALS) or (
@@ -110,7 +116,7 @@ def small_street(kind: str) -> str:
 
 def address(text: str) -> str:
     """Read an address word by word, with names for the signs between."""
-    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^\w\s]|_|[^\W\d_]+", text)
+    parts = re.findall(r"[^\W\d_]+|[0-9]+|[^\w\s]|_", text)
     return " ".join(filter(None, map(_part_of_address, parts)))
 
 
@@ -118,7 +124,8 @@ def _part_of_address(part: str) -> str:
     if part.isdigit():
         return number_or_year(part) if len(part) in (1, 2, 4) and part[0] != "0" else digits(part)
     if part.isalpha():
-        spells = part.lower() in _SPELLED_IN_ADDRESSES or (len(part) < 6 and not _VOWEL.search(part))
+        is_short = len(part) < 6 and (not _VOWEL.search(part) or (part.isupper() and is_spelled(part)))
+        spells = part.lower() in _SPELLED_IN_ADDRESSES or is_short
         return letters(part.upper()) if spells else part
     return _SIGNS_IN_ADDRESSES.get(part, "")
 

@@ -38,8 +38,8 @@ _BEGINNINGS = {
     "n": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\s[A-Za-z]{2,7}\.?){0,3}[.:,\s#$-]{1,4}[A-Z]{0,3}-?[0-9])",
     ".": r"(?<![^\W\d_])(?=[A-Za-z]{1,9}(?:\.|\sal\.))",
     "0": "(?=[0-9])",
-    "A": r"(?<![^\W\d_])(?=[A-Z])",
-    "a": r"(?<![^\W\d_])(?=[^\W\d_A-Z])",
+    "A": r"(?<![^\W\d_¹²³])(?=[A-Z])",
+    "a": r"(?<![^\W\d_¹²³])(?=[^\W\d_A-Z])",
     "_": r"(?=\s)",
     "-": "(?=[^\\w\\s]|[_¹²³⁰⁴-⁹])",
 }
@@ -83,7 +83,8 @@ class _Segment(NamedTuple):
 def read_english(text: str) -> str:
     """Write numbers, abbreviations and signs as American English words; {braces} and the case of words stay.
 
-    Never raises. A second call returns its input unchanged.
+    Never raises. A second call changes nothing but spaces, unless a rule looks at a neighbour that the first call left out or wrote
+    as a word: the st of "15% st", the I of 'War "I'.
     """
     return read_places(text, ())[0]
 
@@ -118,18 +119,19 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
     Places inside new words are left out.
     """
     parts: list[str] = []
-    length, was_new = 0, False
+    length, was_new, was_left_out = 0, False, False
     indices, moved = sorted(set(origins.values())), {}
     following = 0
     for start, end, words, is_new in segments:
         at_start = length
         if words:
-            if (is_new or was_new) and parts and parts[-1][-1].isalnum() and words[0].isalnum():
+            if (is_new or was_new) and parts and _would_join(parts[-1][-1], words, was_left_out):
                 parts.append(" ")
                 length += 1
-            was_new = is_new
+            was_new, was_left_out = is_new, False
             parts.append(words)
-        was_new |= is_new  # a sign that is left out divides words, too
+        elif is_new:  # a sign that is left out divides words, too
+            was_new = was_left_out = True
         first, length = length, length + len(words)
         while following < len(indices) and indices[following] <= end:
             index = indices[following]
@@ -139,6 +141,12 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
                 moved[index] = first + index - start
             following += 1
     return "".join(parts), {place: moved[index] for place, index in origins.items() if index in moved}
+
+
+def _would_join(last: str, words: str, is_left_out: bool) -> bool:
+    """True if words would join what ends in `last`, or would after a sign that is left out: C".D, a./b."""
+    joint = last + words[:2]
+    return re.match(r"[^\W_]{2}" + (r"|\.[^\W_]|[^\W_]\.[^\W_]" if is_left_out else ""), joint) is not None
 
 
 @cache

@@ -69,7 +69,6 @@ _FORMS: dict[str, Callable[[list[str]], str]] = {
     "either": lambda found: "|".join(map(_either, sorted(found, key=len, reverse=True))),
     "chars": lambda found: re.escape("".join(word for word in found if len(word) == 1)),
     "behind": behind,
-    "not_behind": lambda found: "".join(rf"(?<!{word}\s)" for word in found),
 }
 
 
