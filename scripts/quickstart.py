@@ -114,15 +114,16 @@ def main() -> None:
     plan = make_plan(args.waveglow, bool(importlib.util.find_spec("pyworld")))
     say("3. mels of the included corpus, a talking clock (corpus/README.md)")
     prepare_mels(plan)
+    longer = 3 * minutes
     for number, part in enumerate(plan.trainings, 4):
         say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training")
-        train(plan, part, part.share * minutes)
+        longer = max(longer, train(plan, part, part.share * minutes))
     say(f"{number + 1}. five times of day that appear in no training clip ({PHRASES})")
     for name in plan.vocoders:
         speak(plan, name)
     say(f"{number + 2}. how much is understood of the held-out clips ({HELD_OUT})")
     understood = compare(plan) if measures else None
-    print(conclusion(plan, understood, minutes))
+    print(conclusion(plan, understood, longer))
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -164,8 +165,8 @@ def prepare_mels(plan: Plan) -> None:
     run([*command, "--mel-filelist", *(str(plan.list_of(split)) for split in LISTS)])
 
 
-def train(plan: Plan, part: Training, minutes: float) -> None:
-    """Train for this many minutes, those of earlier runs included, and print what train.py says."""
+def train(plan: Plan, part: Training, minutes: float) -> float:
+    """Train for this many minutes, those of earlier runs included, and print what train.py says; return what `advise` does."""
     output = plan.output / part.name
     milestones = [str(round(share * MOST_EPOCHS)) for share in part.milestones]
     schedule = ["--anneal-steps", *milestones] if milestones else ["--lr-schedule", "cosine"]
@@ -175,18 +176,16 @@ def train(plan: Plan, part: Training, minutes: float) -> None:
         command += [f"--epochs-per-{interval}", str(MOST_EPOCHS // ROUNDS)]
     follow([*command, "--resume-from-last"])
     steps = load_checkpoint(last_checkpoint(plan, part))["iteration"]
-    print(advice(plan, part, steps, minutes), end="", flush=True)
+    return advise(plan, part, steps, minutes)
 
 
-def advice(plan: Plan, part: Training, steps: int, minutes: float) -> str:
-    """Advice for machines too slow to learn clear speech in these minutes of the training; empty otherwise."""
-    if steps >= part.enough:
-        return ""
+def advise(plan: Plan, part: Training, steps: int, minutes: float) -> float:
+    """Return the minutes of all trainings that give this one enough steps; say so if it had fewer in these minutes of its own."""
     needed = math.ceil(minutes / part.share * part.enough / steps)
-    return (
-        f"   {steps} steps; with fewer than {part.enough:,}, more than a third of the words are wrong\n"
-        f"   QUICKSTART_MINUTES={needed} {plan.command} goes on for long enough\n"
-    )
+    if steps < part.enough:
+        print(f"   {steps} steps; with fewer than {part.enough:,}, more than a third of the words are wrong")
+        print(f"   QUICKSTART_MINUTES={needed} {plan.command} goes on for long enough", flush=True)
+    return needed
 
 
 def train_command(plan: Plan, part: Training, output: Path) -> list[str]:
@@ -275,8 +274,8 @@ def last_checkpoint(plan: Plan, part: Training) -> Path:
     return plan.output / part.name / f"checkpoint_{part.name}_last.pt"
 
 
-def conclusion(plan: Plan, understood: dict[str, float] | None, minutes: float) -> str:
-    """Three lines for a newcomer: what to play, how much of it is understood, and what more training brings."""
+def conclusion(plan: Plan, understood: dict[str, float] | None, longer: float) -> str:
+    """Three lines for a newcomer: what to play, how much of it is understood, and how to train for more minutes."""
     best = plan.vocoders[-1]
     first = PHRASES.read_text(encoding="utf-8").splitlines()[0]
     measured = "not measured, since there is no recogniser: run this again when it can be installed"
@@ -287,7 +286,7 @@ def conclusion(plan: Plan, understood: dict[str, float] | None, minutes: float) 
     rows = {
         "Play it": f'{plan.output}/{best}/audio_0.wav says "{first}"',
         "Understood": measured,
-        "Train on": f"QUICKSTART_MINUTES={3 * minutes:g} {plan.command}",
+        "Train on": f"QUICKSTART_MINUTES={longer:g} {plan.command}",
     }
     return "\n" + "\n".join(f"{name + ':':<13}{text}" for name, text in rows.items())
 
