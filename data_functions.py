@@ -10,12 +10,13 @@ import torch
 
 from common.data.filelist import BadRows, check_files, lines_of, read_filelist
 from common.data.mels import unusable_rows
+from common.data.parallel import ADVICE
 from common.errors import DataError
 from common.progress import counted
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
 from common.spec import Options, SpeechDataset
-from common.training.loader import ADVICE, ErrorsAsItems, Loader, fitting_workers, start_worker
+from common.training.loader import ErrorsAsItems, Loader, fitting_workers, start_worker
 from common.training.options import DataConfig, TrainOptions
 from common.training.sampler import EpochBatches
 from models import get_spec

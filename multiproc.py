@@ -32,7 +32,7 @@ from torch.distributed.run import parse_args
 
 from common.errors import UsageError, exit_on_user_error
 from common.precision import gpu_count
-from common.run.distributed import LAUNCHER_ID
+from common.run.child import LAUNCHER_ID
 from common.run.interrupt import StopRequest
 from common.system import require_posix, signals
 

@@ -37,6 +37,7 @@ from common.spec import ModelSpec
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.fine_tuning import warm_start
+from common.training.loader import end_workers
 from common.training.loop import (
     Ending,
     RunTotals,
@@ -68,7 +69,10 @@ def main(argv: list[str] | None = None) -> int:
         StopRequest() as stop,
         lock(options, dist),
     ):
-        finished = run(options, spec, dist, stop)
+        try:
+            finished = run(options, spec, dist, stop)
+        finally:
+            end_workers()
     return 0 if finished else stop.exit_code
 
 

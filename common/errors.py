@@ -66,8 +66,8 @@ def exit_on_user_error() -> Iterator[None]:
     """
     from common.start import after_imports  # of commands alone
 
-    after_imports()
     try:
+        after_imports()  # from its middle on, Ctrl-C is an exception
         yield
     except (UsageError, DataError) as error:
         print(printable(f"error: {error}"), file=sys.stderr)

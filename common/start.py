@@ -14,6 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
+from common.run.child import end_with_launcher
+
 SPIN_LIMIT = "GOMP_SPINCOUNT"  # read by GNU OpenMP when PyTorch is imported
 SPINS = "20000"  # a fifteenth of the default, and still longer than any wait on an idle machine
 
@@ -21,10 +23,11 @@ SPINS = "20000"  # a fifteenth of the default, and still longer than any wait on
 def before_imports() -> None:
     """Limit the spinning of waiting threads, unless the user has set a limit, and collect no garbage until `after_imports`.
 
-    Until then Ctrl-C ends the process with one line, as it does later.
+    Until then Ctrl-C ends the process with one line, as it does later. A launcher's process ends with it from here on.
     """
     os.environ.setdefault(SPIN_LIMIT, SPINS)
     gc.disable()
+    end_with_launcher()
     prepare_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)

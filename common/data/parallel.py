@@ -8,15 +8,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 import torch
 
+from common.errors import DataError
 from common.progress import show_progress
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 PARENT_CHECK = 0.5  # seconds
+ADVICE = "give a container more with --shm-size or --ipc=host, or lower --num-workers"  # of /dev/shm
 
 
 def run_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
@@ -29,6 +32,8 @@ def stream_parallel(
 ) -> Iterator[Done]:
     """Yield the results of run_parallel one by one, in order, as they become ready.
 
+    Raises DataError if no process can start, or one is killed.
+
     Args:
         work: a picklable function.
         jobs: its arguments.
@@ -40,9 +45,18 @@ def stream_parallel(
     if not jobs:
         return
     start = (os.getpid(),)
-    with ProcessPoolExecutor(min(workers, len(jobs)), initializer=_start_worker, initargs=start) as pool:
+    try:
+        pool = ProcessPoolExecutor(min(workers, len(jobs)), initializer=_start_worker, initargs=start)
         results = pool.map(work, jobs, chunksize=chunk)
-        yield from show_progress(results, len(jobs), title, unit)
+    except OSError as error:  # of the semaphores in /dev/shm, or of the fork
+        raise DataError(
+            f"no process for {title} can start ({error.strerror}): /dev/shm may be full; {ADVICE}"
+        ) from None
+    try:
+        with pool:
+            yield from show_progress(results, len(jobs), title, unit)
+    except BrokenProcessPool:
+        raise DataError(f"a process for {title} was killed, or out of memory; lower --num-workers {workers}") from None
 
 
 def _start_worker(parent: int) -> None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from common.system import c_function
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+LAUNCHED = "TORCHELASTIC_RUN_ID"  # in the environment of torchrun's processes
+LAUNCHER_ID = "LAUNCHER_ID"  # variable for multiproc's process id
 
 
 def end_with(parent: int, number: int = signal.SIGTERM) -> None:
@@ -22,3 +24,12 @@ def end_with(parent: int, number: int = signal.SIGTERM) -> None:
             c_function("prctl")(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)
+
+
+def end_with_launcher() -> None:
+    """Have this process end with the launcher that has started it, if any.
+
+    Plain torchrun passes no id on: if it is killed in the moment before this call, its processes end by --timeout-minutes.
+    """
+    if LAUNCHED in os.environ:
+        end_with(int(os.environ.get(LAUNCHER_ID) or os.getppid()))

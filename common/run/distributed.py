@@ -20,14 +20,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.errors import DataError, UsageError
 from common.precision import distributed_backend, pick_device
-from common.run.child import end_with
-from common.run.interrupt import LAUNCHED
+from common.run.child import LAUNCHED, end_with_launcher
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 # NCCL's default of 10 minutes may end a run whose main process evaluates or saves; torchrun notices a lost process by itself.
 TIMEOUT = timedelta(minutes=30)
-LAUNCHER_ID = "LAUNCHER_ID"  # variable for multiproc's process id
 # Phrases in Gloo's messages, which come as plain RuntimeErrors.
 PEER_IS_GONE = ("closed by peer", "Connection reset by peer")
 TIMED_OUT = ("Timed out waiting", "Application timeout caused pair closure")
@@ -59,8 +57,7 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     the end. Raises UsageError for a RANK without the other variables, and DataError that names the processes that ended or do not
     answer, in place of Gloo's traceback. A process that torchrun has started gets SIGTERM when torchrun ends, even by SIGKILL.
     """
-    if LAUNCHED in os.environ:
-        end_with(int(os.environ.get(LAUNCHER_ID) or os.getppid()))
+    end_with_launcher()
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
     is_launched = "RANK" in os.environ

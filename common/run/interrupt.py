@@ -12,9 +12,9 @@ import time
 from contextlib import suppress
 from types import FrameType, TracebackType
 
+from common.run.child import LAUNCHED
 from common.system import signals
 
-LAUNCHED = "TORCHELASTIC_RUN_ID"  # in the environment of torchrun's processes
 NOHUP = [(number, signal.SIG_IGN) for number in signals("SIGHUP")]
 
 

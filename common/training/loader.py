@@ -19,6 +19,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from common.data.parallel import ADVICE
 from common.errors import DataError
 from common.run.child import end_with
 from common.spec import Key, SpeechDataset
@@ -26,13 +27,12 @@ from common.system import signals
 
 LOST_AFTER = 5.0  # seconds from the end of a worker's connections to its own, at most
 LOOK = 1.0  # seconds of waiting between two looks at the workers and at the limit
-NOT_HANDED_OVER = 75  # exit code of a worker that has a batch and cannot send it
+NOT_HANDED_OVER, TOO_LONG = 75, 76  # exit codes of a worker that cannot send a batch; 76: since TMPDIR is too long
 PREFETCHED, HELD = (
     2,
     2,
 )  # batches in flight for each worker, PyTorch's default, and those that a step and the next one hold
 SHARED_MEMORY = Path("/dev/shm")
-ADVICE = "give a container more with --shm-size or --ipc=host, or lower --num-workers"
 
 
 class ErrorsAsItems:
@@ -74,9 +74,9 @@ class Loader(DataLoader):
                 # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
                 wait: Any = batches
                 wait._try_get_data = partial(self._receive, type(wait)._try_get_data, batches)
-                atexit.unregister(_end_workers)
+                atexit.unregister(end_workers)
                 # The newest function runs first, before those that would wait for workers.
-                atexit.register(_end_workers)
+                atexit.register(end_workers)
             if self.num_workers and threading.current_thread() is threading.main_thread():
                 # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
                 # Without it, the error comes from the next batch, some seconds later.
@@ -109,8 +109,10 @@ class Loader(DataLoader):
             return f"no loader process can start ({error.strerror}); {ADVICE}"
         if not (str(error).startswith("DataLoader worker") or _has_ended(self.workers)):
             return ""
-        if {NOT_HANDED_OVER, *(-number for number in signals("SIGBUS"))} & {worker.exitcode for worker in self.workers}:
-            return f"a loader process cannot hand over its batch, for the reason above; {ADVICE}"
+        codes = {worker.exitcode for worker in self.workers}
+        if {NOT_HANDED_OVER, TOO_LONG, *(-number for number in signals("SIGBUS"))} & codes:
+            advice = "set TMPDIR to a shorter path" if TOO_LONG in codes else ADVICE
+            return f"a loader process cannot hand over its batch, for the reason above; {advice}"
         reason = str(error) if str(error).startswith("DataLoader") else f"DataLoader worker has ended ({error!r})"
         return f"{reason}: killed, or out of memory; lower --num-workers {self.num_workers}"
 
@@ -128,8 +130,11 @@ def _has_ended(workers: tuple[Any, ...]) -> bool:
     return False
 
 
-def _end_workers() -> None:
-    """Kill the loader processes of this process, which ignore the signals of terminals and schedulers."""
+def end_workers() -> None:
+    """Kill the loader processes of this process, which ignore the signals of terminals and schedulers.
+
+    Call it before a collection of garbage: PyTorch would wait ten seconds for each loader, since its request to end is lost there.
+    """
     for worker in multiprocessing.active_children():
         worker.kill()
 
@@ -150,7 +155,7 @@ def start_worker(_: int) -> None:
 
 def _give_up(error: Exception, _: Any) -> None:
     print(f"a loader process cannot hand over a batch: {error}", file=sys.stderr, flush=True)
-    os._exit(NOT_HANDED_OVER)
+    os._exit(TOO_LONG if "AF_UNIX path too long" in str(error) else NOT_HANDED_OVER)
 
 
 def fitting_workers(dataset: SpeechDataset, batch_size: int, workers: int) -> int:
