@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -90,7 +90,7 @@ class Run(NamedTuple):
     def trainers(self) -> list[psutil.Process]:
         """List the processes that train."""
         pids = children(self.processes[0].pid) if self.launched else [process.pid for process in self.processes]
-        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        return list(alive(pids))
 
     def members(self) -> list[psutil.Process]:
         """List all live processes: those of its sessions, and a launcher's, whose command lines name the folder."""
@@ -108,6 +108,13 @@ class Run(NamedTuple):
         return any(self.folder.glob("checkpoint_*_last.pt"))
 
 
+def alive(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """Yield those of the processes that have not ended."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
+
+
 @contextlib.contextmanager
 def begin(event: Event, layout: str) -> Iterator[Run]:
     """Start a run that does not end by itself, in a folder, which is a small disk of its own if it is to fill up."""
@@ -121,7 +128,16 @@ def begin(event: Event, layout: str) -> Iterator[Run]:
         "--num-workers",
         2 * ("2 loaders" in layout) or int("a loader" in layout),
     ]
-    words += ["--epochs-per-validation", 3, "--checkpoint-every-minutes", 0.01, "--keep-checkpoints", 2]
+    words += [
+        "--epochs-per-validation",
+        3,
+        "--checkpoint-every-minutes",
+        0.01,
+        "--keep-checkpoints",
+        2,
+        "--timeout-minutes",
+        1,
+    ]
     launched = layout.startswith("launcher")
     if launched:
         processes = [start(*LAUNCHER, "train.py", *words)]
@@ -157,7 +173,7 @@ def strike(event: Event, run: Run, draw: random.Random) -> Event:
     chosen |= {"loader": [draw.choice(loaders)] if loaders and run.has_saved() else []}
     victims = chosen.get(event.target, [])
     if not victims and event.target != "group":
-        event, victims = event._replace(target="main"), [psutil.Process(main.pid)]
+        event, victims = event._replace(target="main"), list(alive([main.pid]))
     for number, name in enumerate(filter(None, (event.name, event.again))):
         time.sleep(draw.uniform(0, AGAIN) if number else 0)
         with contextlib.suppress(ProcessLookupError):
@@ -186,7 +202,7 @@ def trial(event: Event, layout: str, early: bool, draw: random.Random) -> tuple[
         ):  # a run goes on if its batches fit, or loaders ignore it
             with contextlib.suppress(subprocess.TimeoutExpired):
                 main.wait(TIME_TO_FAIL)
-            for one in run.trainers() or [psutil.Process(main.pid)]:
+            for one in run.trainers() or alive([main.pid]):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.terminate()
         errors, deadline = [], time.monotonic() + TIME_TO_END

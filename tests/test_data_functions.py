@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import time
 from datetime import timedelta
@@ -131,12 +132,21 @@ class _Unsendable:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_batch_that_cannot_be_handed_over_is_an_error(options, tmp_path, capfd):
-    with pytest.raises(
-        DataError, match=r"cannot hand over its batch, for the reason above; .*--shm-size.*--num-workers"
-    ):
-        next(iter(loader_with(lambda items: _Unsendable(), options, tmp_path)))
-    assert "a loader process cannot hand over a batch: [Errno 28] No space left on device\n" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("folder", "batch", "reason", "advice"),
+    [
+        ("t", _Unsendable(), "[Errno 28] No space left on device", r".*--shm-size.*--num-workers"),
+        ("t" * 115, torch.zeros(9), "AF_UNIX path too long", "set TMPDIR to a shorter path"),
+    ],
+)
+def test_a_batch_that_cannot_be_handed_over_is_an_error(
+    options, tmp_path, capfd, monkeypatch, folder, batch, reason, advice
+):
+    (tmp_path / folder).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / folder))  # as TMPDIR sets it
+    with pytest.raises(DataError, match=f"cannot hand over its batch, for the reason above; {advice}"):
+        next(iter(loader_with(lambda items: batch, options, tmp_path)))
+    assert f"a loader process cannot hand over a batch: {reason}\n" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,21 @@ from torch.distributed.run import parse_args
 
 import multiproc
 from common.checkpoint.files import load_checkpoint
-from common.errors import UsageError
+from common.errors import DataError, UsageError
 from common.run.distributed import session
 from common.run.interrupt import StopRequest
 from multiproc import torchrun_arguments
-from tests.recipe import LAUNCHER, call, children, flags, read_steps, skip_without_evaluators, start, start_ranks
+from tests.recipe import (
+    LAUNCHER,
+    call,
+    children,
+    flags,
+    free_port,
+    read_steps,
+    skip_without_evaluators,
+    start,
+    start_ranks,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -203,12 +214,24 @@ def test_after_sigterm_the_launcher_reports_a_process_that_did_not_save(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what prctl does")
-@pytest.mark.parametrize("alive", [True, False])
-def test_a_process_whose_launcher_was_killed_while_it_imported_ends(alive: bool) -> None:
-    code = "from common.run import distributed\nwith distributed.session(cpu=True): print('trains')"
-    launch = {"TORCHELASTIC_RUN_ID": "1", "LAUNCHER_ID": str(os.getpid() if alive else 1)}
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | launch, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == ((0, "trains\n") if alive else (1, ""))
+@pytest.mark.parametrize("launcher", ["parent", "of its parent", "ended"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from common.start import before_imports\nbefore_imports()",
+        "from common.run.child import *\nend_with_launcher()",
+    ],
+    ids=["a command", "a script"],
+)
+def test_a_process_whose_launcher_was_killed_before_it_ran_ends(launcher: str, code: str) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # a zombie, as where nobody waits for a launcher
+    pid = {"parent": os.getpid(), "of its parent": os.getppid(), "ended": ended.pid}[launcher]
+    launch = {"TORCHELASTIC_RUN_ID": "1", "LAUNCHER_ID": str(pid)}
+    words = [sys.executable, "-c", f"{code}\nprint('trains')"]
+    done = subprocess.run(words, env=os.environ | launch, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == ((1, "") if launcher == "ended" else (0, "trains\n")), done.stderr
+    ended.wait()
 
 
 def test_a_rank_that_is_left_over_in_the_environment_is_refused(monkeypatch) -> None:
@@ -219,4 +242,22 @@ def test_a_rank_that_is_left_over_in_the_environment_is_refused(monkeypatch) -> 
         pytest.raises(UsageError, match=r"RANK=0 .*WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"),
         session(cpu=True),
     ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("RANK", "abc", "RANK=abc in the environment is of no process"),
+        ("RANK", "2", "RANK=2, WORLD_SIZE=2 in the environment is of no process"),
+        ("LOCAL_RANK", "-1", "LOCAL_RANK=-1 in"),
+        ("MASTER_PORT", "http", "MASTER_PORT=http in"),
+        ("RANK", "1", "the processes of this run have not met at localhost:"),  # nobody is there
+    ],
+)
+def test_variables_of_no_process_are_one_error(name: str, value: str, message: str, monkeypatch) -> None:
+    usual = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    for variable, text in (usual | {name: value}).items():
+        monkeypatch.setenv(variable, text)
+    with pytest.raises((UsageError, DataError), match=message), session(cpu=True, timeout=timedelta(seconds=1)):
         pass

@@ -27,9 +27,24 @@ def end_with(parent: int, number: int = signal.SIGTERM) -> None:
 
 
 def end_with_launcher() -> None:
-    """Have this process end with the launcher that has started it, if any.
+    """Have this process end with the launcher that has started it, if any; a command that it runs in turn is not bound.
 
     Plain torchrun passes no id on: if it is killed in the moment before this call, its processes end by --timeout-minutes.
     """
-    if LAUNCHED in os.environ:
-        end_with(int(os.environ.get(LAUNCHER_ID) or os.getppid()))
+    if LAUNCHED not in os.environ:
+        return
+    parent = os.getppid()
+    launcher = int(os.environ.get(LAUNCHER_ID, parent))
+    if launcher == parent:
+        end_with(parent)
+    elif not _is_running(launcher):
+        os._exit(1)
+
+
+def _is_running(pid: int) -> bool:
+    import psutil  # here: most processes need none of it at their start
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -54,18 +54,18 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     """Join the process group of torchrun or multiproc.py, if any, and destroy it at the end (on GPUs, only without an error).
 
     With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
-    the end. Raises UsageError for a RANK without the other variables, and DataError that names the processes that ended or do not
+    the end. Raises UsageError for variables of no process, and DataError that names the processes that ended or do not
     answer, in place of Gloo's traceback. A process that torchrun has started gets SIGTERM when torchrun ends, even by SIGKILL.
     """
     end_with_launcher()
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    device = pick_device(local_rank, cpu)
     is_launched = "RANK" in os.environ
+    if is_launched:
+        _check_variables()
+    local_rank = int(os.environ.get("LOCAL_RANK", 0)) if is_launched else 0
+    device = pick_device(local_rank, cpu)
     if not is_launched and not always:
         yield Dist(0, 0, 1, device, timeout=timeout)
         return
-    if is_launched:
-        _check_variables()
     store, rank, world_size = _rendezvous(timeout) if is_launched else (torch_dist.HashStore(), 0, 1)
     backend = distributed_backend(device)
     torch_dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
@@ -137,21 +137,30 @@ def _fill_roll(dist: Dist, timed_out: bool, wait: float, present: dict[int, byte
 
 
 def _check_variables() -> None:
-    """Raise UsageError if RANK is set by itself, such as one left over in a shell."""
+    """Raise UsageError if RANK is set by itself, such as one left over in a shell, or to no number of a process."""
     if missing := [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
         raise UsageError(
             f"RANK={os.environ['RANK']} in the environment makes this one of several processes, but {', '.join(missing)} "
             "is not set: unset RANK, or start with python -m multiproc"
         )
+    values = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+    wrong = [f"{name}={value}" for name, value in values.items() if not value.isdecimal()]
+    if wrong or int(values["RANK"]) >= int(values["WORLD_SIZE"]):
+        words = ", ".join(wrong) or f"RANK={values['RANK']}, WORLD_SIZE={values['WORLD_SIZE']}"
+        raise UsageError(f"{words} in the environment is of no process: unset RANK, or start with python -m multiproc")
 
 
 def _rendezvous(timeout: timedelta) -> tuple[torch_dist.Store, int, int]:
     """Return the store through which the processes of this launch connect, the rank, and the world size.
 
     torchrun uses one store for all its restarts. A prefix per restart separates the addresses of the current processes from those
-    of dead ones.
+    of dead ones. Raises DataError if they do not meet.
     """
-    store, rank, world_size = next(torch_dist.rendezvous("env://", timeout=timeout))
+    try:
+        store, rank, world_size = next(torch_dist.rendezvous("env://", timeout=timeout))
+    except torch_dist.DistError as error:
+        place, reason = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", str(error).splitlines()[0]
+        raise DataError(f"the processes of this run have not met at {place} (--timeout-minutes): {reason}") from None
     name = f"restart_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
     return torch_dist.PrefixStore(name, store), rank, world_size
 
