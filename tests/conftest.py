@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import sys
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -112,6 +113,15 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def quick_switches():
+    """Let threads take turns at almost every step of Python, so that a missing lock shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(autouse=True)

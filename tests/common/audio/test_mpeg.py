@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 import soundfile
 
 from common.audio.audio_processing import count_samples, read_audio
-from common.audio.mpeg import estimates_length
+from common.audio.mpeg import estimates_length, quiet_decoder
 from common.errors import DataError
 from studio.prepare.levels import open_sound
 
@@ -50,3 +53,18 @@ def test_a_file_that_does_not_state_its_length_is_whole_or_refused(tmp_path: Pat
     if find_spec("av"):
         with open_sound(path) as sound:
             assert sum(map(len, sound.blocks)) == pytest.approx(220500, abs=2000)
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_threads_that_read_at_once_give_standard_error_back() -> None:
+    together, stderr, count = threading.Barrier(8), os.fstat(2), len(os.listdir("/dev/fd"))
+
+    def read(_: int) -> None:
+        together.wait()
+        for _ in range(100):
+            with quiet_decoder("a.mp3"):
+                pass
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
+    assert os.path.samestat(os.fstat(2), stderr) and len(os.listdir("/dev/fd")) == count

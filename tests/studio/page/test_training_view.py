@@ -2,6 +2,8 @@
 
 import json
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -117,6 +119,23 @@ def test_progress_curves_pictures_and_sounds(project):
         log.log((0,), {"val_loss": 2.5})
     later = view.look(project, "Tacotron2", sight.keys)
     assert later.losses is not None and later.report is not None
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_pages_that_look_at_once_count_each_step_once(project):
+    view, together, steps = TrainingView(), threading.Barrier(4), 300
+    with log_of(project, "Tacotron2") as log:
+        for step in range(1, steps + 1):
+            write_step(log, step, 1.0)
+
+    def look(_: int) -> str:
+        together.wait()
+        return view.look(project, "Tacotron2").words
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(look, range(4)))) == 1
+    (run,) = view._views.values()
+    assert run.log.step_seconds == steps * 0.5
 
 
 def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
