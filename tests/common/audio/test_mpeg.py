@@ -60,8 +60,8 @@ def test_threads_that_read_at_once_give_standard_error_back() -> None:
     together, stderr, count = threading.Barrier(8), os.fstat(2), len(os.listdir("/dev/fd"))
 
     def read(_: int) -> None:
-        together.wait()
         for _ in range(100):
+            together.wait()
             with quiet_decoder("a.mp3"):
                 pass
 
