@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     with (
         precision.deterministic(options.precision.deterministic),
         distributed.session(options.run.cpu, options.scale.shard, timeout) as dist,
-        StopRequest() as stop,
+        StopRequest(last=argv is None) as stop,
         lock(options, dist),
     ):
         try:

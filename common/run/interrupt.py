@@ -23,13 +23,15 @@ class StopRequest:
 
     Another SIGTERM or SIGHUP does not: schedulers and launchers repeat and forward theirs, and end a process with SIGKILL. Nor
     does a launcher's Ctrl-C: it limits the time to save by itself. SIGHUP, which a closing terminal sends, stays ignored under
-    nohup. Outside the main thread, which alone gets signals, there are no requests.
+    nohup. Outside the main thread, which alone gets signals, there are no requests. With `last`, the process ends after a request:
+    repeated ones have no effect until then.
     """
 
     SIGNALS = signals("SIGINT", "SIGTERM", "SIGHUP")
     ECHO = 2.0  # seconds in which a parent may forward a Ctrl-C that the terminal has already sent to each process
 
-    def __init__(self) -> None:
+    def __init__(self, last: bool = False) -> None:
+        self.last = last
         self.signal: signal.Signals | None = None
         self._calls = itertools.count()  # next() is atomic: a second signal may interrupt the first's handler
         self._since = math.inf
@@ -52,7 +54,8 @@ class StopRequest:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if number == signal.SIGINT or not (self.last and self.is_requested):
+                signal.signal(number, handler)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if next(self._calls):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -184,6 +185,18 @@ def test_the_first_signal_is_a_request(number: signal.Signals, code: int, capsys
     assert signal.getsignal(number) is before
     again = "; once more to stop without saving" if number == signal.SIGINT else ""
     assert capsys.readouterr().err == f"stopping after this step{again}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("last", "request_first", "ends"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+def test_a_repeated_request_does_not_end_a_command_that_ends_by_itself(number, last, request_first, ends) -> None:
+    kill = "signal.raise_signal(int(sys.argv[1]))"
+    code = "import signal, sys\nfrom common.run.interrupt import StopRequest\n"
+    code += f"with StopRequest(last={last}): {kill if request_first else 'pass'}\n{kill}\nprint('ended')"
+    done = subprocess.run([sys.executable, "-c", code, str(int(number))], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == ((-number, "") if ends else (0, "ended\n"))
 
 
 def test_the_same_signal_from_terminal_and_launcher_counts_once_and_none_requests_nothing(capsys) -> None:
