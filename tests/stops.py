@@ -48,8 +48,10 @@ STARTS = {
     "launcher of 2 ranks, a loader each": 40.0,
 }  # seconds to the first checkpoint, 3 for the others
 AFTER, AGAIN = 2.0, 3.0  # seconds from the first checkpoint, and from a first signal to a second one, at most
-# The longest waits in seconds; ranks that wait for each other end 20 s after a request to stop (docs/reliability.md).
-TIME_TO_FAIL, TIME_TO_END, TIME_TO_LEAVE = 3.0, 150.0, 40.0
+TIME_TO_FAIL, TIME_TO_END, TIME_TO_LEAVE = 3.0, 150.0, 15.0  # the longest waits
+WORDS = (
+    "--epochs 100000 --epochs-per-validation 3 --checkpoint-every-minutes 0.01 --keep-checkpoints 2 --timeout-minutes 1"
+)
 SMALL = 4 * 2**20  # bytes of a /dev/shm or a disk that fills up
 APART = "STOPS_APART"  # variable of the environment: /dev/shm is small and this command's own
 
@@ -121,23 +123,8 @@ def begin(event: Event, layout: str) -> Iterator[Run]:
     folder, is_disk = Path(tempfile.mkdtemp(prefix="stops-")), event.name == "full disk"
     if is_disk:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", folder], check=True)
-    words = [
-        *flags("WaveGlow", folder, 8),
-        "--epochs",
-        10**5,
-        "--num-workers",
-        2 * ("2 loaders" in layout) or int("a loader" in layout),
-    ]
-    words += [
-        "--epochs-per-validation",
-        3,
-        "--checkpoint-every-minutes",
-        0.01,
-        "--keep-checkpoints",
-        2,
-        "--timeout-minutes",
-        1,
-    ]
+    loaders = 2 if "2 loaders" in layout else int("a loader" in layout)
+    words = [*flags("WaveGlow", folder, 8), *WORDS.split(), "--num-workers", loaders]
     launched = layout.startswith("launcher")
     if launched:
         processes = [start(*LAUNCHER, "train.py", *words)]
