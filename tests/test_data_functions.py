@@ -144,6 +144,7 @@ def test_a_batch_that_cannot_be_handed_over_is_an_error(
 ):
     (tmp_path / folder).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / folder))  # as TMPDIR sets it
+    monkeypatch.delitem(multiprocessing.current_process()._config, "tempdir", raising=False)  # of an earlier test
     with pytest.raises(DataError, match=f"cannot hand over its batch, for the reason above; {advice}"):
         next(iter(loader_with(lambda items: batch, options, tmp_path)))
     assert f"a loader process cannot hand over a batch: {reason}\n" in capfd.readouterr().err
