@@ -24,7 +24,7 @@ class StopRequest:
     Another SIGTERM or SIGHUP does not: schedulers and launchers repeat and forward theirs, and end a process with SIGKILL. Nor
     does a launcher's Ctrl-C: it limits the time to save by itself. SIGHUP, which a closing terminal sends, stays ignored under
     nohup. Outside the main thread, which alone gets signals, there are no requests. With `last`, the process ends after a request:
-    repeated ones have no effect until then.
+    until then a repeated SIGTERM or SIGHUP has no effect, and Ctrl-C ends it at once, as all is saved.
     """
 
     SIGNALS = signals("SIGINT", "SIGTERM", "SIGHUP")
@@ -54,8 +54,9 @@ class StopRequest:
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            if number == signal.SIGINT or not (self.last and self.is_requested):
-                signal.signal(number, handler)
+            if self.last and self.is_requested:  # not a function of Python's: it would be lost at the interpreter's end
+                handler = signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN
+            signal.signal(number, handler)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if next(self._calls):
