@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -328,6 +329,13 @@ def ctrl_c_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (130, "stopped\n")
     later = f"{START}after_imports()\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: print('caught')"
     assert subprocess.run([sys.executable, "-c", later], capture_output=True, text=True).stdout == "caught\n"
+
+
+@pytest.mark.slow
+def test_loaders_end_with_the_training(tmp_path: Path) -> None:
+    """PyTorch would wait for them in a collection of garbage, ten seconds each, and leave them."""
+    assert train.main([str(word) for word in [*training(tmp_path), "--num-workers", 1]]) == 0
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.slow
