@@ -333,9 +333,14 @@ def ctrl_c_is_one_line() -> None:
 
 @pytest.mark.slow
 def test_loaders_end_with_the_training(tmp_path: Path) -> None:
-    """PyTorch would wait for them in a collection of garbage, ten seconds each, and leave them."""
-    assert train.main([str(word) for word in [*training(tmp_path), "--num-workers", 1]]) == 0
-    assert multiprocessing.active_children() == []
+    """PyTorch would wait for them in a collection of garbage, ten seconds each, and leave them; a program's own processes stay."""
+    own = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    own.start()
+    try:
+        assert train.main([str(word) for word in [*training(tmp_path), "--num-workers", 1]]) == 0
+        assert multiprocessing.active_children() == [own]
+    finally:
+        own.kill()
 
 
 @pytest.mark.slow

@@ -35,6 +35,9 @@ PREFETCHED, HELD = (
 SHARED_MEMORY = Path("/dev/shm")
 
 
+_workers: set[Any] = set()  # those that loaders have started; other processes of a program are none of ours
+
+
 class ErrorsAsItems:
     """Dataset that returns a DataError as an item, since a worker process would turn it into a traceback."""
 
@@ -71,6 +74,7 @@ class Loader(DataLoader):
             if self.num_workers:
                 started = tuple(process for process in multiprocessing.active_children() if process not in others)
                 self.workers = started or self.workers
+                _workers.update(self.workers)
                 # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
                 wait: Any = batches
                 wait._try_get_data = partial(self._receive, type(wait)._try_get_data, batches)
@@ -131,12 +135,12 @@ def _has_ended(workers: tuple[Any, ...]) -> bool:
 
 
 def end_workers() -> None:
-    """Kill the loader processes of this process, which ignore the signals of terminals and schedulers.
+    """Kill all loader processes of this process, which ignore the signals of terminals and schedulers.
 
     Call it before a collection of garbage: PyTorch would wait ten seconds for each loader, since its request to end is lost there.
     """
-    for worker in multiprocessing.active_children():
-        worker.kill()
+    while _workers:
+        _workers.pop().kill()
 
 
 def start_worker(_: int) -> None:
