@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -28,14 +29,11 @@ from common.system import signals
 LOST_AFTER = 5.0  # seconds from the end of a worker's connections to its own, at most
 LOOK = 1.0  # seconds of waiting between two looks at the workers and at the limit
 NOT_HANDED_OVER, TOO_LONG = 75, 76  # exit codes of a worker that cannot send a batch; 76: since TMPDIR is too long
-PREFETCHED, HELD = (
-    2,
-    2,
-)  # batches in flight for each worker, PyTorch's default, and those that a step and the next one hold
+PREFETCHED = 2  # batches in flight for each worker: PyTorch's default
+HELD = 2  # those that a step and the next one hold
 SHARED_MEMORY = Path("/dev/shm")
 
-
-_workers: set[Any] = set()  # those that loaders have started; other processes of a program are none of ours
+_running: WeakSet[Any] = WeakSet()  # iterators with processes
 
 
 class ErrorsAsItems:
@@ -68,16 +66,15 @@ class Loader(DataLoader):
     note = ""  # a sentence about fewer workers than wished
 
     def __iter__(self) -> Any:
-        others = multiprocessing.active_children()  # those of other loaders, which may end at any time
         try:
-            batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
+            batches: Any = (
+                super().__iter__()
+            )  # waits for the first batch where workers are kept from one epoch to the next
             if self.num_workers:
-                started = tuple(process for process in multiprocessing.active_children() if process not in others)
-                self.workers = started or self.workers
-                _workers.update(self.workers)
+                self.workers = tuple(batches._workers)
+                _running.add(batches)
                 # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
-                wait: Any = batches
-                wait._try_get_data = partial(self._receive, type(wait)._try_get_data, batches)
+                batches._try_get_data = partial(self._receive, type(batches)._try_get_data, batches)
                 atexit.unregister(end_workers)
                 # The newest function runs first, before those that would wait for workers.
                 atexit.register(end_workers)
@@ -137,10 +134,13 @@ def _has_ended(workers: tuple[Any, ...]) -> bool:
 def end_workers() -> None:
     """Kill all loader processes of this process, which ignore the signals of terminals and schedulers.
 
-    Call it before a collection of garbage: PyTorch would wait ten seconds for each loader, since its request to end is lost there.
+    Call it before a collection of garbage, which closes the pipe to a worker first: PyTorch's request to end is lost then, with a
+    traceback, and it waits ten seconds for each loader.
     """
-    while _workers:
-        _workers.pop().kill()
+    for batches in list(_running):
+        for worker in batches._workers:
+            worker.kill()
+        batches._shutdown_workers()
 
 
 def start_worker(_: int) -> None:

@@ -99,7 +99,7 @@ def test_the_time_of_a_report_is_measured_and_nothing_is_written(tmp_path: Path,
     path, began = tmp_path / "figures.json", time.time()
     reports = ["--epochs-per-validation", "1", "--evaluate-every", "1", "--evaluate-lines", "2"]
     reports += ["--evaluate-without", "asr", "mos", "likeness"]
-    succeed("train.py", *flags(model, tmp_path), *reports, "--dry-run", "--measure", path)
+    succeed("train.py", *flags(model, tmp_path, 26), *reports, "--dry-run", "--measure", path)
     figures = json.loads(path.read_text())
     passed = time.time() - figures["began"]
     assert 0 < figures["validation_seconds"] < figures["report_seconds"] < passed < time.time() - began
