@@ -33,7 +33,8 @@ PREFETCHED = 2  # batches in flight for each worker: PyTorch's default
 HELD = 2  # those that a step and the next one hold
 SHARED_MEMORY = Path("/dev/shm")
 
-_running: WeakSet[Any] = WeakSet()  # iterators with processes
+_running: WeakSet[Any] = WeakSet()  # iterators
+_workers: set[Any] = set()  # their processes, which may outlive them
 
 
 class ErrorsAsItems:
@@ -73,6 +74,7 @@ class Loader(DataLoader):
             if self.num_workers:
                 self.workers = tuple(batches._workers)
                 _running.add(batches)
+                _workers.update(self.workers)
                 # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
                 batches._try_get_data = partial(self._receive, type(batches)._try_get_data, batches)
                 atexit.unregister(end_workers)
@@ -137,10 +139,10 @@ def end_workers() -> None:
     Call it before a collection of garbage, which closes the pipe to a worker first: PyTorch's request to end is lost then, with a
     traceback, and it waits ten seconds for each loader.
     """
-    for batches in list(_running):
-        for worker in batches._workers:
-            worker.kill()
-        batches._shutdown_workers()
+    while _workers:
+        _workers.pop().kill()
+    while _running:
+        _running.pop()._shutdown_workers()
 
 
 def start_worker(_: int) -> None:
