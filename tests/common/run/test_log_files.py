@@ -200,7 +200,9 @@ def test_a_repeated_request_does_not_end_a_process_that_ends_by_itself(number, l
     """Python resets its own handlers at its end, before it frees what a large library has made."""
     kill = f"signal.raise_signal({int(number)})"
     script = "import signal\nfrom common.run.interrupt import StopRequest\n"
-    script += f"signal.signal({int(number)}, signal.default_int_handler if {number == signal.SIGINT} else signal.SIG_DFL)\n"
+    script += (
+        f"signal.signal({int(number)}, signal.default_int_handler if {number == signal.SIGINT} else signal.SIG_DFL)\n"
+    )
     script += f"class Late:\n    def __del__(self, signal=signal): {kill}\nlate = Late()\n"
     script += f"with StopRequest(last={last}): {kill if requested else 'pass'}\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
