@@ -62,10 +62,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **settings: Any) -> None:
         ours: dict[str, Any] = {"formatter_class": HelpFormatter, "allow_abbrev": False}
         super().__init__(*args, **ours | settings)
+        self._given: list[str] = []  # the words of the command line
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, with the flags that were probably meant, and exit with code 2."""
         words = message.removeprefix(UNKNOWN).split() if message.startswith(UNKNOWN) else []
+        if message.endswith("required") or "are required" in message:  # perhaps the flag is there, but misspelled
+            words = [word for word in self._given if word.partition("=")[0] not in self._option_string_actions]
         meant = [self.suggest(word) for word in words if word.startswith("--")]
         hint = f"; did you mean {', '.join(filter(None, meant))}?" if any(meant) else ""
         super().error(printable(message + hint))
@@ -83,14 +86,15 @@ class Parser(argparse.ArgumentParser):
             for flag in action.option_strings
             if flag[:2] == "--"
         ]
-        begun = [flag for flag in flags if flag.startswith(name)]
+        begun = [name[1:]] if name[1:] in self._option_string_actions else []  # --bs for -bs
+        begun += [flag for flag in flags if flag.startswith(name)]
         close = difflib.get_close_matches(name[2:], [flag[2:] for flag in flags], 1, CLOSE)
         return next(iter(begun or ["--" + flag for flag in close]), "")
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as argparse does."""
-        argv = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args([*self._bare_switches(argv)], namespace)
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args([*self._bare_switches(self._given)], namespace)
 
     def _bare_switches(self, argv: list[str]) -> Iterator[str]:
         """Yield a command line in which each switch with a value is the switch alone, its negation, or left out."""

@@ -204,16 +204,27 @@ def test_numbers_in_words(words: str, expected: str) -> None:
         (["go", "--speeed"], "unrecognized arguments: --speeed; did you mean --speed?"),
         (["--zzz"], "unrecognized arguments: --zzz\n"),
         (["--secre"], "unrecognized arguments: --secre\n"),
+        (["--bs=4"], "unrecognized arguments: --bs=4; did you mean -bs?"),
     ],
 )
 def test_an_unknown_flag_suggests_the_one_that_was_meant(capsys, words: list[str], hint: str) -> None:
     parser = Parser()
+    parser.add_argument("-bs", "--batch-size")
     parser.add_argument("--length")
     parser.add_argument("--secret", help=argparse.SUPPRESS)
     parser.add_subparsers().add_parser("go").add_argument("--speed")
     with pytest.raises(SystemExit):
         parser.parse_args(words)
     assert hint in capsys.readouterr().err
+
+
+def test_a_required_flag_that_is_misspelled_is_suggested(capsys) -> None:
+    parser = Parser()
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--pace")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--pace=2", "--txt", "Hello."])
+    assert capsys.readouterr().err.endswith("arguments are required: --text; did you mean --text?\n")
 
 
 def test_help_fills_paragraphs_and_keeps_commands(monkeypatch) -> None:
