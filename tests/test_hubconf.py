@@ -98,11 +98,8 @@ def test_mistakes_have_one_clear_error(entry: str, arguments: dict, error: type,
         load(entry, **arguments)
 
 
-def test_a_checkpoint_of_another_model_is_refused() -> None:
+def test_a_checkpoint_of_another_model_and_a_single_text_are_refused() -> None:
     with pytest.raises(DataError, match="is it a checkpoint of Tacotron2"):
         load("nvidia_tacotron2", checkpoint=str(train_tiny_model("WaveGlow")))
-
-
-def test_a_single_text_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a list of texts"):
         load("nvidia_tts_utils").prepare_input_sequence("Hello.")

@@ -246,22 +246,6 @@ def test_a_stream_carries_the_written_audio(tmp_path: Path, vocoder: str) -> Non
     assert numbers(tmp_path)["first_sound_latency"] > 0
 
 
-def test_phrases_that_are_short_enough_are_what_they_are_without_a_limit(tmp_path: Path, usual: Path) -> None:
-    assert max(map(len, PHRASES)) == 44
-    for limit, same in ((0, True), (44, True), (43, False)):
-        succeed("inference.py", *tiny(tmp_path), "--longest-piece", limit)
-        assert (sounds(tmp_path) == sounds(usual)) == same
-
-
-def test_a_line_of_many_pages_is_spoken(tmp_path: Path) -> None:
-    pieces = 40
-    words = ["--vocoder", "griffin-lim", "--max-decoder-steps", 1]
-    printed = succeed("inference.py", *tiny(tmp_path, ["A page of it. " * pieces]), *words)
-    assert len(sound(tmp_path / "audio_0.wav")) == pieces * 5 * HOP + (pieces - 1) * round(0.35 * RATE)
-    assert f"({pieces} pieces)" in printed
-    assert max(map(len, printed.splitlines())) < 8000
-
-
 def test_characters_that_are_left_out_are_said_by_their_lines(tmp_path: Path) -> None:
     lines = ["“Two” — at 6:45 p.m. for £5, été.", "I ☃ it, 🙂 and ☃.", "", "***"]
     lines += ['<speak><voice name="a">Three.</voice></speak>', r"$5 and $6_^ in {HH AW1 S}, 50 % of \alpha & <b>co</b>"]

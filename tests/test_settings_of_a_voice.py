@@ -10,7 +10,7 @@ from common.errors import DataError
 from common.inference.config import contradictions
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from models import REGISTRY
-from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, choose_checkpoints, load
+from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
 from tests.common.inference.test_stages import CPU, FirstMels, SmallMemory, exhaust
 from tests.common.inference.test_stages import simple_voice as voice_of_letters
 from tests.common.inference.test_vocoders import SIZES
@@ -86,7 +86,7 @@ def test_lines_have_the_seed_of_the_config_or_one_of_the_generator_and_a_voice_d
     assert one.lines(["a", "b"]) == first
 
 
-def test_a_batch_size_of_zero_is_one_batch_and_a_batch_has_one_line_at_least(monkeypatch) -> None:
+def test_a_batch_size_of_zero_is_one_batch() -> None:
     one = simple_voice()
     lines = one.lines(["a", "abc"] * 35)  # more than the largest default
     batches = list(one.speak_batches(lines, 0))
@@ -95,8 +95,6 @@ def test_a_batch_size_of_zero_is_one_batch_and_a_batch_has_one_line_at_least(mon
     assert sum(len(positions) for positions, _ in one.speak_batches(lines)) == 70
     assert max(len(positions) for positions, _ in one.speak_batches(lines)) <= 64
     assert [len(speech.audio) for speech in one.speak(["a", "abc", "ab"])] == [8, 24, 16]
-    monkeypatch.setattr("synthesizer.BYTES_PER_LINE", 2**60)
-    assert voice().default_batch_size() == 1
 
 
 def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
@@ -127,16 +125,9 @@ def test_a_text_that_does_not_fit_into_memory_is_named() -> None:
         one.speak(["abc", "abcd", "abcde", "a"])
 
 
-def test_griffin_lim_has_the_seed_of_the_config_and_is_not_for_a_named_acoustic_model_alone(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_griffin_lim_has_the_seed_of_the_config() -> None:
     one = Synthesizer(voice().acoustic, None, SynthesisConfig(seed=5), CPU)
     assert one.vocoder.seed == 5  # type: ignore[attr-defined]
-    monkeypatch.chdir(tmp_path)
-    path = start_file(tmp_path / "x.pt", "Tacotron2", **TACOTRON2_SIZES)
-    with pytest.raises(DataError, match="no vocoder model"):
-        choose_checkpoints({"tacotron2": path})
-    assert choose_checkpoints({"tacotron2": path}, "griffin-lim").vocoder is None
 
 
 def test_a_model_has_the_options_of_its_file_and_those_that_inference_may_change(tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def test_one_flag_alone_is_an_error(clone: Path) -> None:
     missing = "there is no output/checkpoint_WaveGlow_last.pt"
     with pytest.raises(DataError, match=f"^no vocoder model: {missing}.*; name one with .*{ending}"):
         chosen(tacotron2=Path("own.pt"))
+    assert chosen("griffin-lim", tacotron2=Path("own.pt")) == "own.pt through griffin-lim"
 
 
 def test_a_synthesis_loads_neither_pytorchs_compiler_nor_pictures() -> None:

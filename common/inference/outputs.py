@@ -260,7 +260,7 @@ def cut_cues(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 def timestamp(seconds: float, is_vtt: bool) -> str:
     """Return HH:MM:SS,mmm, or with a point for WebVTT. Milliseconds are rounded down: no cue ends after its audio."""
-    milliseconds = int(seconds * 1000 + 1e-6)  # 0.29 s are 289.99… ms
+    milliseconds = int(seconds * 1000 + 1e-6)  # 1.001 s are 1000.99… ms
     minutes, rest = divmod(milliseconds, 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{'.' if is_vtt else ','}{rest % 1000:03}"
 

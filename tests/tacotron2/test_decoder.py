@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from common.draws import Draws
-from common.fast import shallow_copy
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, Prenet
-from tacotron2.fast.training import TrainingDecoder
 
 SIZES = {
     "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
@@ -123,20 +121,6 @@ def test_gate_threshold_is_a_probability(threshold, length):
     outputs = decoder.infer(memory, lengths)
     assert_close(outputs.gates[0, 2:4], torch.tensor([-0.5, 1.5]).double()[: len(outputs.gates[0]) - 2], 1e-4)
     assert outputs.lengths.tolist() == [length]
-
-
-@pytest.mark.parametrize("r", [1, 2])
-@pytest.mark.parametrize("fast", [False, True], ids=["plain", "fast"])
-def test_teacher_forcing_with_its_own_frames_is_inference(r, fast):
-    decoder = make_decoder(n_frames_per_step=r, max_decoder_steps=6, gate_threshold=1.0).eval()
-    memory, lengths = randn(3, 5, 8), torch.tensor([5, 2, 4])
-    free = decoder.infer(memory, lengths)
-    teacher_forced = shallow_copy(decoder, TrainingDecoder) if fast else decoder
-    taught = teacher_forced.train()(memory, lengths, free.mels, free.lengths)
-    assert_close(taught.mels, free.mels)
-    assert_close(taught.gates, free.gates)
-    assert_close(taught.alignments, free.alignments)
-    assert free.mels.std() > 0.05
 
 
 def test_prenet_dropout_stays_on_in_evaluation_and_its_masks_are_each_items_own():

@@ -31,12 +31,12 @@ def fold(weights):
 
 
 def fuse(weights):
-    """The three cond_layers of each WN as one, row under row."""
-    result = {name: tensor for name, tensor in weights.items() if ".cond_layers." not in name}
-    for name in weights:
-        if ".cond_layers.0." in name:
-            rows = [weights[name.replace("layers.0", f"layers.{i}")] for i in range(3)]
-            result[name.replace("cond_layers.0", "cond_layer")] = torch.cat(rows)
+    """The cond_layers of each WN as one, row under row."""
+    result, rows = {}, {}
+    for name, tensor in weights.items():
+        fused = re.sub(r"cond_layers\.\d+", "cond_layer", name)
+        rows.setdefault(fused, []).append(tensor)
+        result[fused] = torch.cat(rows[fused]) if fused != name else tensor
     return result
 
 

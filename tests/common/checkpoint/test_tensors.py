@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tracemalloc
 import zipfile
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from common.checkpoint import tensors as tensor_files
-from common.checkpoint.files import load_checkpoint, save_copy
+from common.checkpoint.files import load_checkpoint, plain, prune, save_copy
 from common.checkpoint.tensors import DamagedFileError, check_archive, checksum, load_tensors, named_tensors
+from common.checkpoint.weights import load_weights
 from common.data.mels import load_mel, save_mel
 from common.errors import DataError
 from tests.recipe import train_tiny_model
@@ -181,3 +184,33 @@ def test_a_storage_larger_than_its_part_of_the_file_is_refused(tmp_path: Path) -
             archive.writestr(name, content)
     with pytest.raises((DamagedFileError, RuntimeError), match=r"4,000,000,000 bytes|record size \(4000 bytes\)"):
         load_tensors(tmp_path / "t.pt")
+
+
+# Weights in files: pruned by the order of saving, refused with one number that is not finite, described as plain values
+
+
+def test_pruning_keeps_the_checkpoints_that_were_saved_last(tmp_path: Path) -> None:
+    """A run that resumes from an older epoch saves lower epochs after higher ones."""
+    for epoch in (1, 3, 7, 9):
+        for suffix in (".pt", ".safetensors"):
+            (tmp_path / f"checkpoint_X_{epoch}{suffix}").touch()
+    assert prune(tmp_path, "X", [7, 3, 9, 1], 2) == [9, 1]
+    expected = [f"checkpoint_X_{epoch}{suffix}" for epoch in (1, 9) for suffix in (".pt", ".safetensors")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(expected)
+    assert prune(tmp_path, "X", [9, 1], 5) == [9, 1]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_numbers_and_arrays_of_a_checkpoint_are_described_as_numbers_and_lists() -> None:
+    values = {"number": np.float32(0.5), "array": np.arange(2), "tensor": torch.tensor([[1.5]]), "path": Path("a")}
+    found = json.loads(json.dumps(values, default=plain))
+    assert found == {"number": 0.5, "array": [0, 1], "tensor": [[1.5]], "path": "a"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_one_weight_that_is_not_finite_is_enough(value: float) -> None:
+    model = nn.Linear(2, 3)
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    weights["weight"][2, 1] = value
+    with pytest.raises(DataError, match=r"x\.pt: NaN or infinite weights: weight; go back"):
+        load_weights(model, weights, Path("x.pt"))

@@ -38,6 +38,7 @@ def test_the_message_names_length_and_faults(tmp_path: Path, finished: bool, end
     parts = (Part("Hi.", 1, 1, 0.0, 1.0, finished),)
     speech = Speech(torch.zeros(22050), 22050, torch.zeros(80, 1), torch.zeros(1, 3), parts)
     assert write_sound(tmp_path / "a.wav", "Hi.", speech).endswith(ending)
+    assert len(write_sound(tmp_path / "a.wav", "A page of it. " * 40, speech)) < len(str(tmp_path)) + 250
 
 
 def test_samples_are_written_as_they_come(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_cues_fit_the_screen_and_end_with_sentences() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "00:00:00,000"), (0.29, "00:00:00,290"), (59.9999, "00:00:59,999"), (3723.5, "01:02:03,500")],
+    [(0, "00:00:00,000"), (1.001, "00:00:01,001"), (59.9999, "00:00:59,999"), (3723.5, "01:02:03,500")],
 )
 def test_timestamps_have_milliseconds(seconds: float, text: str) -> None:
     assert timestamp(seconds, False) == text and timestamp(seconds, True) == text.replace(",", ".")

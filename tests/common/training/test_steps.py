@@ -1,12 +1,15 @@
 """Optimizer steps of the training loop on a linear model, whose every number has a closed form; steps that are skipped."""
 
 import copy
+import itertools
 import math
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
@@ -81,21 +84,6 @@ def test_the_schedule_advances_within_an_epoch_and_its_curve_leaves_factors_of_g
     assert [group["lr"] for group in state.optimizer.param_groups] == [0.1, 0.025]
 
 
-def test_an_overflowed_step_leaves_the_moving_average_alone() -> None:
-    state, batch = make_state(), PointsDataset(4).collate([1, 3])
-    state.average = moving_average(state.model, 0.5)
-    assert state.average is not None
-    with torch.no_grad():
-        state.model.bias.add_(1.0)  # an update would show
-    before = [p.clone() for p in state.average.module.parameters()]
-    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
-    assert not math.isfinite(train_step(state, [batch]).grad_norm)
-    assert all(torch.equal(p, q) for p, q in zip(before, state.average.module.parameters(), strict=True))
-    assert (int(state.average.n_averaged), state.progress.iteration) == (0, 1)
-    train_step(state, [batch])
-    assert int(state.average.n_averaged) == 1
-
-
 def test_mixed_precision_on_a_cpu_computes_in_bfloat16(monkeypatch) -> None:
     monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: True)  # which is true of most servers
     losses = []
@@ -129,13 +117,20 @@ class Root(Errors):
 
 
 def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is_no_number() -> None:
+    """An overflowed step leaves the weights and their moving average alone."""
     state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.average = average = moving_average(state.model, 0.5)
+    assert average is not None
+    with torch.no_grad():
+        state.model.bias.add_(1.0)  # an update of the average would show
     state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
-    before = [p.clone() for p in state.model.parameters()]
+    before, averaged = ([p.clone() for p in model.parameters()] for model in (state.model, average.module))
     result = train_step(state, [batch])
     assert (math.isfinite(result.loss), math.isfinite(result.grad_norm)) == (True, False)
     assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
-    assert math.isfinite(train_step(state, [batch]).grad_norm)
+    assert all(torch.equal(p, q) for p, q in zip(averaged, average.module.parameters(), strict=True))
+    assert (int(average.n_averaged), state.progress.iteration) == (0, 1)
+    assert math.isfinite(train_step(state, [batch]).grad_norm) and int(average.n_averaged) == 1
     assert not any(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
     batch.y[0] = math.nan
     with pytest.raises(DataError, match="loss is nan"):
@@ -194,44 +189,39 @@ def test_a_skipped_step_changes_nothing_but_its_count(poison: float) -> None:
     assert (good.dropped, math.isfinite(good.loss)) == ("", True)
 
 
-def test_one_more_than_max_skipped_ends_the_epoch() -> None:
-    state, notes, data = make_state(), Notes(), loader(8, 2)
-    change(state, max_skipped=2)
-    collate = data.collate_fn
+def poisoned_loader(clips: int, poisoned: Collection[int]) -> DataLoader:
+    """A loader of batches of two; those with these numbers have a target that is NaN."""
+    data = loader(clips, 2)
+    collate, numbers = data.collate_fn, itertools.count()
 
     def poison(items: list[int]):
         batch = collate(items)
-        batch.y[0] = math.nan
+        if next(numbers) in poisoned:
+            batch.y[0] = math.nan
         return batch
 
     data.collate_fn = poison
+    return data
+
+
+def test_one_more_than_max_skipped_ends_the_epoch() -> None:
+    state, notes, data = make_state(), Notes(), poisoned_loader(8, range(9))
+    change(state, max_skipped=2)
     message = r"training stopped, after 2 skipped steps of this epoch \(--max-skipped 2\): the loss is nan"
     with pytest.raises(DataError, match=message):
         train_epoch(state, data, notes, StopRequest())
     assert [line[:40] for line in notes.said] == [f"step skipped, {n} of at most 2 in an epoch" for n in (1, 2)]
     assert (state.progress.totals.iterations, state.progress.totals.dropped, state.progress.totals.loss) == (2, 2, 0.0)
     state.progress.totals.dropped = 0  # as a new epoch
-    assert math.isnan(train_step(state, [poison([0, 1])]).loss)
+    assert math.isnan(train_step(state, [data.collate_fn([0, 1])]).loss)
 
 
 def test_the_mean_of_an_epoch_leaves_skipped_steps_out() -> None:
     losses = {}
     for poisoned in (False, True):
-        state, notes, data = make_state(), Notes(), loader(6, 2)
+        state, notes = make_state(), Notes()
         change(state, max_skipped=3)
-        collate = data.collate_fn
-        count = 0
-
-        def poison(items: list[int], collate=collate, poisoned=poisoned):
-            nonlocal count
-            count += 1
-            batch = collate(items)
-            if poisoned and count == 2:
-                batch.y[0] = math.nan
-            return batch
-
-        data.collate_fn = poison
-        train_epoch(state, data, notes, StopRequest())
+        train_epoch(state, poisoned_loader(6, {1} if poisoned else set()), notes, StopRequest())
         losses[poisoned] = [row["train_loss"] for step, row in notes.records if len(step) == 2]
         means = log_epoch(state, notes, 0.0)
         finite = [loss for loss in losses[poisoned] if math.isfinite(loss)]
