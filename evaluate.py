@@ -28,7 +28,7 @@ from common import precision
 from common.arguments import positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, printable
-from common.files import atomic_write
+from common.files import write_text
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
 from common.inference.evaluation import (
     Evaluators,
@@ -233,10 +233,8 @@ def write(
     report, numbers = options.output / "report.html", options.output / "report.json"
     title = f"Quality of speech: {options.input.name}"
     try:
-        with atomic_write(numbers) as file:
-            file.write(json.dumps(as_json(systems, texts), indent=1, ensure_ascii=False).encode())
-        with atomic_write(report) as file:
-            file.write(page(title, systems, main_system, voice.audio.sampling_rate).encode())
+        write_text(numbers, json.dumps(as_json(systems, texts), indent=1, ensure_ascii=False))
+        write_text(report, page(title, systems, main_system, voice.audio.sampling_rate))
     except OSError as error:
         raise DataError(
             f"{options.output}: cannot write the report ({error.strerror}); choose another --output"

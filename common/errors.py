@@ -39,6 +39,11 @@ def shorten_list(items: list[str]) -> list[str]:
     return items[:LONG_LIST] + ([f"… and {rest} more"] if rest > 0 else [])
 
 
+def listed(names: Sequence[str], most: int, kind: str = "") -> str:
+    """Join names by commas; of more than `most` the first ones and a count: "a, b and 3 more", followed by `kind`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more{kind}" if len(names) > most else "")
+
+
 class UsageError(ValueError):
     """A flag or a combination of flags that cannot work: exit code 2."""
 

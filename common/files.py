@@ -54,6 +54,12 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Replace a UTF-8 text file, as atomic_write does."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and those above it, if missing. Raises OSError where the system refuses."""
     try:

@@ -17,7 +17,7 @@ from common.audio.stft import AudioConfig
 from common.data.pictures import save_figure
 from common.data.report import MeasuredClip, describe, survey
 from common.data.report_picture import plot_clips
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, UsageError, exit_on_user_error, listed
 from common.options import from_options
 from common.parser import Parser
 from common.progress import counted
@@ -72,9 +72,8 @@ def picture_path(output: Path) -> Path:
 def draw(clips: Sequence[MeasuredClip], filelists: Sequence[Path], picture: Path) -> None:
     """Write the picture and print its path."""
     hours = sum(clip.sound.duration for clip in clips) / 3600
-    names = ", ".join(path.name for path in filelists[:2])
-    more = f" and {len(filelists) - 2} more" if len(filelists) > 2 else ""
-    save_figure(picture, plot_clips(clips, f"{names}{more}: {counted(len(clips), 'clip')}, {hours:.3g} hours"))
+    names = listed([path.name for path in filelists], 2)
+    save_figure(picture, plot_clips(clips, f"{names}: {counted(len(clips), 'clip')}, {hours:.3g} hours"))
     print(f"\npicture: {picture}", flush=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from common.data.filelist import read_filelist
 from common.errors import exit_on_user_error
-from common.files import atomic_write, read_lines
+from common.files import read_lines, write_text
 from common.parser import Parser
 
 AUDIO, PAGE = Path("audio"), Path("docs/samples.html")
@@ -36,8 +36,7 @@ figure { margin: 0 } audio { width: 100% } code { font-size: 12px }
 def main() -> None:
     """Write the page."""
     Parser(prog="python -m scripts.samples_page", description=__doc__).parse_args()
-    with atomic_write(PAGE) as file:
-        file.write(page(Path()).encode())
+    write_text(PAGE, page(Path()))
     print(PAGE)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from common.errors import DataError, exit_on_user_error
-from common.files import atomic_write
+from common.files import write_text
 from common.parser import Parser, help_text, shown_flags
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
@@ -226,8 +226,7 @@ def main(argv: list[str] | None = None) -> None:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
             raise DataError(f"{PAGE}: out of date; `make docs` regenerates it")
         return
-    with atomic_write(PAGE) as file:
-        file.write(text.encode())
+    write_text(PAGE, text)
 
 
 if __name__ == "__main__":

@@ -46,20 +46,15 @@ def main(argv: list[str] | None = None) -> None:
 
     sources = [load(*vocoders_for(target)) for target in targets]
     for target, source in zip(targets, sources, strict=True):
-        directory, path = exports_folder(project) / target, packed_export(project, target)
+        directory, path = project.exports / target, packed_export(project, target)
         export(target, source, directory)
         pack(directory, path, path.stem)
         print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
-def exports_folder(project: Project) -> Path:
-    """Return the folder of a project's exports."""
-    return project.root / "exports"
-
-
 def packed_export(project: Project, target: str) -> Path:
     """Return the path of a packed export."""
-    return exports_folder(project) / f"{project.name}_{target}.zip"
+    return project.exports / f"{project.name}_{target}.zip"
 
 
 def parse_args(argv: list[str]) -> ExportOptions:
@@ -80,8 +75,7 @@ class Download(NamedTuple):
 
 def list_downloads(project: Project) -> list[Download]:
     """List the files for download, the packed voice first. Links are left out: they may lead out of the project."""
-    exports = exports_folder(project)
-    packed = [] if exports.is_symlink() else sorted(exports.glob(packed_export(project, "*").name))
+    packed = [] if project.exports.is_symlink() else sorted(project.exports.glob(packed_export(project, "*").name))
     found = []
     for path in (project.packed_voice, *packed):
         if path.is_file() and not path.is_symlink():

@@ -23,6 +23,16 @@ EARLIEST, MODE = (1980, 1, 1, 0, 0, 0), 0o644 << 16
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a folder, and a part of file names
 
 
+class Place:
+    """A file or folder of a project, as an attribute: its path below the project's folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __get__(self, project: Project, owner: type[Project]) -> Path:
+        return project.root / self.path
+
+
 @dataclass(frozen=True, kw_only=True)
 class Project:
     """A project by its name: `studio.prepare` creates it, and the later steps read it.
@@ -44,69 +54,24 @@ class Project:
         """The project's folder."""
         return self.projects / self.name
 
-    @property
-    def settings(self) -> Path:
-        """Settings of `studio.prepare`, JSON: folder of the recordings, sampling rate, limits of clips."""
-        return self.root / "project.json"
-
-    @property
-    def recordings(self) -> Path:
-        """Recordings dropped on the page; `studio.prepare` reads any folder."""
-        return self.root / "recordings"
-
-    @property
-    def clips(self) -> Path:
-        """The clips, NAME.wav: mono, 16 bits, at the rate of the models."""
-        return self.root / "clips"
-
-    @property
-    def review(self) -> Path:
-        """A table of the clips, one row each, with their texts and faults; people edit it."""
-        return self.root / "clips.tsv"
-
-    @property
-    def state(self) -> Path:
-        """Finished work, from which an interrupted `studio.prepare` continues."""
-        return self.root / "state"
-
-    @property
-    def left_out(self) -> Path:
-        """The files that `studio.prepare` could not use, one a line, with the reason."""
-        return self.state / "left_out.txt"
-
-    @property
-    def transcripts(self) -> Path:
-        """The transcript files of the recordings, one a line, and what became of them."""
-        return self.state / "transcripts.txt"
-
-    @property
-    def symbols(self) -> Path:
-        """Alphabet of texts that are not English: train.py's --symbols-file."""
-        return self.root / "symbols.txt"
-
-    @property
-    def training_list(self) -> Path:
-        """Training filelist: rows path|text, paths relative to `root`."""
-        return self.root / "filelists" / "train.txt"
-
-    @property
-    def validation_list(self) -> Path:
-        """Validation filelist."""
-        return self.root / "filelists" / "val.txt"
-
-    @property
-    def plan(self) -> Path:
-        """Training settings that `studio.plan` has proposed, JSON."""
-        return self.root / "plan.json"
+    settings = Place("project.json")  # of `studio.prepare`: folder of the recordings, sampling rate, limits of clips
+    recordings = Place("recordings")  # dropped on the page; `studio.prepare` reads any folder
+    clips = Place("clips")  # NAME.wav: mono, 16 bits, at the rate of the models
+    review = Place("clips.tsv")  # the clips, a row each, with their texts and faults; people edit it
+    state = Place("state")  # finished work, from which an interrupted `studio.prepare` continues
+    proposals = Place("state/proposals.jsonl")  # the rows of clips.tsv before edits
+    left_out = Place("state/left_out.txt")  # the files that `studio.prepare` could not use, one a line, with the reason
+    transcripts = Place("state/transcripts.txt")  # the transcript files, one a line, and what became of them
+    symbols = Place("symbols.txt")  # alphabet of texts that are not English: train.py's --symbols-file
+    training_list = Place("filelists/train.txt")  # rows path|text, paths relative to `root`
+    validation_list = Place("filelists/val.txt")
+    plan = Place("plan.json")  # training settings that `studio.plan` has proposed
+    voice = Place("voice")  # the finished voice: checkpoints, config, card, samples
+    exports = Place("exports")  # of `studio.export`, a folder for each target, and each packed
 
     def run(self, model: str) -> Path:
         """Return the folder of a model's checkpoints: train.py's --output."""
         return self.root / "runs" / model.lower()
-
-    @property
-    def voice(self) -> Path:
-        """The finished voice: checkpoints, config, card, samples."""
-        return self.root / "voice"
 
     @property
     def packed_voice(self) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import DataError, join_problems
-from common.files import atomic_write, decode_lines, locate_problems
+from common.files import decode_lines, locate_problems, write_text
 from common.progress import counted
 
 Item = TypeVar("Item")
@@ -153,8 +153,7 @@ def write_filelist(path: Path, content: str, wanted: str = "the standard one") -
             return "unchanged"
         return f"differs from {wanted} and is kept; delete it to have it rewritten"
     try:
-        with atomic_write(path) as file:
-            file.write(content.encode("utf-8"))
+        write_text(path, content)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     return "written"

@@ -25,7 +25,7 @@ from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import atomic_write, parse_json
+from common.files import atomic_write, parse_json, write_text
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.progress import counted
@@ -114,8 +114,7 @@ def settings_of(config: AudioConfig) -> dict[str, Any]:
 def write_settings(folder: Path, config: AudioConfig) -> None:
     """Label a folder of mels with their settings. Call it before the first mel is written, so that none is ever unlabelled."""
     try:
-        with atomic_write(folder / SETTINGS) as file:
-            file.write(f"{json.dumps(settings_of(config), indent=1)}\n".encode())
+        write_text(folder / SETTINGS, f"{json.dumps(settings_of(config), indent=1)}\n")
     except OSError as error:
         raise DataError(f"{folder / SETTINGS}: cannot be written ({error.strerror})") from error
 

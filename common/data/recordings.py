@@ -23,7 +23,7 @@ from common.data.parallel import run_parallel
 from common.data.sources import Names, find_files, find_sources
 from common.data.tables import WANTED, Table, read_table
 from common.errors import DataError
-from common.files import atomic_write
+from common.files import write_text
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
@@ -224,13 +224,12 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     settings = asdict(treatment) | {"trim_db": silence.DEPTH, "margin": MARGIN, "recordings": common}
     if treatment.trim_silence:
         settings["trim_frame"] = silence.FRAME
-    content = f"{json.dumps(settings, indent=1)}\n".encode()
+    content = f"{json.dumps(settings, indent=1)}\n"
     try:
         if folder.is_dir() and not path.exists() and any(folder.iterdir()):
             raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")
-        if not os.path.isfile(path) or path.read_bytes() != content:
-            with atomic_write(path) as file:
-                file.write(content)
+        if not os.path.isfile(path) or path.read_bytes() != content.encode():
+            write_text(path, content)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     return path

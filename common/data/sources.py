@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from common.data.transliteration import compose
-from common.errors import DataError, printable
+from common.errors import DataError, listed, printable
 
 WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
 STREAMS = (".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mpga")
@@ -48,10 +48,7 @@ class Listing(NamedTuple):
         for path in self.others:
             if path.suffix.lower() not in TRANSCRIPTS:
                 by_ending[path.suffix.lower()].append(readable_name(path.relative_to(folder)))
-        return "; ".join(
-            ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more {ending}" if len(names) > SHOWN else "")
-            for ending, names in sorted(by_ending.items())
-        )
+        return "; ".join(listed(names, SHOWN, f" {ending}") for ending, names in sorted(by_ending.items()))
 
 
 def find_sources(folder: Path) -> Listing:

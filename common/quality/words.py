@@ -36,49 +36,25 @@ class Errors(NamedTuple):
         return self._replace(errors=min(self.errors, self.count))
 
 
-class Edits(NamedTuple):
-    """The fewest edits (Levenshtein 1966) that turn the reference into the hypothesis, by kind, and the unchanged items."""
-
-    substituted: int
-    deleted: int
-    inserted: int
-    unchanged: int
-
-    @property
-    def errors(self) -> Errors:
-        """The total number of edits, and the length of the reference."""
-        return Errors(self.substituted + self.deleted + self.inserted, self.unchanged + self.substituted + self.deleted)
-
-
 def word_errors(reference: str, hypothesis: str) -> Errors:
-    """Count the wrong words of a hypothesis, after normalising both. Raises DataError if jiwer is not installed."""
-    return word_edits(reference, hypothesis).errors
+    """Count the wrong words of a hypothesis, after normalising both. Raises DataError if jiwer is not installed.
+
+    They are the fewest substitutions, deletions and insertions (Levenshtein 1966) that turn the reference into it.
+    """
+    return _errors("process_words", reference, hypothesis)
 
 
 def character_errors(reference: str, hypothesis: str) -> Errors:
-    """Count the wrong characters of a hypothesis, including spaces, after normalising both.
-
-    Raises DataError if jiwer is not installed.
-    """
-    return character_edits(reference, hypothesis).errors
+    """Count the wrong characters, including spaces, as word_errors does."""
+    return _errors("process_characters", reference, hypothesis)
 
 
-def word_edits(reference: str, hypothesis: str) -> Edits:
-    """Count the edits of words behind word_errors."""
+def _errors(count: str, reference: str, hypothesis: str) -> Errors:
     with optional_import():
         import jiwer
-    return _edits(jiwer.process_words(normalise(reference), normalise(hypothesis)))
-
-
-def character_edits(reference: str, hypothesis: str) -> Edits:
-    """Count the edits of characters behind character_errors."""
-    with optional_import():
-        import jiwer
-    return _edits(jiwer.process_characters(normalise(reference), normalise(hypothesis)))
-
-
-def _edits(output: Any) -> Edits:
-    return Edits(output.substitutions, output.deletions, output.insertions, output.hits)
+    found: Any = getattr(jiwer, count)(normalise(reference), normalise(hypothesis))
+    replaced = found.substitutions + found.deletions  # of the reference
+    return Errors(replaced + found.insertions, replaced + found.hits)
 
 
 def normalise(text: str) -> str:

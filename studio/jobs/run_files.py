@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from common.files import atomic_write, parse_json
+from common.files import parse_json, write_text
 
 PATIENCE = 10.0  # seconds that a server has to write the run file
 SAME_START = 2.0  # seconds by which two readings of one start time may differ, since clocks are adjusted
@@ -86,5 +86,4 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def write_note(path: Path, content: dict[str, Any]) -> None:
     """Write a small JSON file. Raises OSError."""
-    with atomic_write(path) as file:
-        file.write(json.dumps(content).encode())
+    write_text(path, json.dumps(content))

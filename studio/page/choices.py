@@ -14,7 +14,7 @@ from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
 from common.inference.voice_folder import default_vocoder, find_checkpoint
 from models import REGISTRY
-from studio.plan.file import read_plan
+from studio.plan.file import settings_of
 from studio.project import Project, check_inside
 from studio.voice.verdict import read_verdict
 from studio.voice.voice import start_strength
@@ -139,8 +139,5 @@ def _strength_of_run(project: Project, vocoder: Checkpoint) -> float | None:
     """Return the denoising strength that the plan gives the finished voice, for a vocoder of a run."""
     if vocoder.path.parent != project.run(vocoder.spec.name):
         return None
-    try:
-        settings = read_plan(project.plan).models.get(vocoder.spec.name)
-        return start_strength(settings) if settings else None
-    except DataError:  # no plan, or one being edited: the checkpoint's own strength
-        return None
+    settings = settings_of(project.plan, vocoder.spec.name)
+    return start_strength(settings) if settings else None  # without a plan the checkpoint's own

@@ -11,8 +11,8 @@ import soundfile
 
 from common.errors import DataError, join_problems
 from common.progress import counted
-from studio.prepare.__main__ import apply_rows, edit_problems, proposals_of
-from studio.prepare.report import describe_problems, figures, read_problems
+from studio.prepare.__main__ import apply_rows, edit_problems
+from studio.prepare.report import describe_problems, figures, read_stored
 from studio.prepare.review import (
     YES,
     CarriedEdits,
@@ -21,6 +21,7 @@ from studio.prepare.review import (
     carry_edits,
     check_rows,
     parse_review,
+    read_proposals,
     write_review,
 )
 from studio.project import Project, check_inside, lock_project
@@ -43,7 +44,7 @@ def read_rows(project: Project) -> list[ClipRow]:
     rows, faults = parse_review(check_inside(project, project.review))
     if faults:
         raise DataError(join_problems([f"clips.tsv:{line}: {'; '.join(words)}" for line, words in faults.items()]))
-    return list(accept_rows(rows, proposals_of(project)).values())
+    return list(accept_rows(rows, read_proposals(project.proposals)).values())
 
 
 def table_of(rows: Sequence[ClipRow]) -> list[list[str]]:
@@ -90,12 +91,17 @@ def summarize(project: Project, rows: list[ClipRow]) -> str:
     """Summarise the clips and the files left out; "" without clips."""
     if not rows:
         return ""
-    proposals = proposals_of(project)
+    proposals = read_proposals(project.proposals)
     in_use = sum(row.use == YES for row in rows)
     edits = CarriedEdits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
     lines = figures(project.name, edits, [row for row in rows if row.use == YES], [])
     return "\n".join(
-        [lines[0], f"  in use: {counted(in_use, 'clip')}", *lines[3:], *describe_problems(read_problems(project))]
+        [
+            lines[0],
+            f"  in use: {counted(in_use, 'clip')}",
+            *lines[3:],
+            *describe_problems(read_stored(project.left_out)),
+        ]
     )
 
 
@@ -111,9 +117,10 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
             if edit := edits.get(row.clip):
                 table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))
         names = {line: row.clip for line, row in table.items()}
-        found = faults | check_rows(table, proposals_of(project))
+        proposals = read_proposals(project.proposals)
+        found = faults | check_rows(table, proposals)
         problems = [f"{names.get(line, f'clips.tsv:{line}')}: {text}" for line in sorted(found) for text in found[line]]
-        rows = list(accept_rows(table, proposals_of(project)).values())
+        rows = list(accept_rows(table, proposals).values())
         if not problems:
             problems = [f"{clip}: {text}" for clip, text in edit_problems(project, rows).items()]
         if problems:

@@ -12,7 +12,7 @@ import numpy as np
 import soundfile
 
 from common.errors import DataError
-from common.files import atomic_write, make_folder
+from common.files import atomic_write, make_folder, write_text
 from common.progress import counted
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.faults import measure_clip
@@ -113,5 +113,4 @@ def keep_take(project: Project, number: int, take: Take) -> None:
     sound, text = (check_inside(project, folder / f"{name_of(number)}{ending}") for ending in (".wav", ".txt"))
     with atomic_write(sound) as file:
         soundfile.write(file, take.samples, take.rate, format="WAV", subtype="PCM_16")
-    with atomic_write(text) as file:
-        file.write(f"{read_script()[number]}\n".encode())
+    write_text(text, f"{read_script()[number]}\n")

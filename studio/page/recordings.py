@@ -12,7 +12,7 @@ from common.errors import DataError, printable
 from common.files import make_folder
 from common.progress import counted
 from studio.prepare.arguments import TextConfig
-from studio.prepare.report import count_faults, minutes, read_fates, read_problems
+from studio.prepare.report import count_faults, minutes, read_stored
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project, check_inside, read_settings
 
@@ -103,7 +103,7 @@ def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[FileFate]:
     by_recording: dict[str, list[ClipRow]] = {}
     for row in rows:
         by_recording.setdefault(row.recording, []).append(row)
-    said = [*read_fates(project), *read_problems(project)]
+    said = [*read_stored(project.transcripts), *read_stored(project.left_out)]
     places = dict(line.split(": ", 1) for line in said if ": " in line)
     words = {Path(place).name: problem for place, problem in places.items()}
     return [_fate_of(name, by_recording, words.get(name, "")) for name in list_recordings(project)]

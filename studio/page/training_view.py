@@ -18,13 +18,13 @@ from common.data.filelist import read_filelist
 from common.data.pictures import figure_pixels, plot_losses, read_png
 from common.errors import DataError
 from common.training.checkup import spread
-from studio.plan.file import MODELS, ModelPlan, read_plan
+from studio.plan.file import MODELS, settings_of
 from studio.project import Project, check_inside
 from studio.train.progress import ModelProgress, TrainingProgress
 from studio.train.run_log import RunLog
-from studio.voice.lines import describe
+from studio.voice.lines import LOG, describe
 
-LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
+TENSORBOARD = "tensorboard"  # of a model's run folder
 CURVE_SECONDS = 10.0  # between updates of the curve
 SIZES = {"images": 1, "audio": 1, "scalars": 1, "histograms": 1, "tensors": 1, "compressedHistograms": 1}
 MEL, ALIGNMENT = ("free_running_mel_0", "mel"), ("free_running_alignment_0", "alignment")  # in order of preference
@@ -158,7 +158,7 @@ class TrainingView:
             new = RunView(RunLog(folder / LOG), RunPictures(folder / TENSORBOARD / name))
             view = self._views.setdefault(folder, new)
             view.log.update()
-            log, settings, progress = view.log, settings_of(project, name), progress_of(project, name)
+            log, settings, progress = view.log, settings_of(project.plan, name), progress_of(project, name)
             keys = Keys(view.curve_key(), view.report_key(progress))
             curve = report = None
             if log.step and keys.curve != seen.curve:
@@ -182,14 +182,6 @@ def _time_of_change(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def settings_of(project: Project, name: str) -> ModelPlan | None:
-    """Return a model's settings; None without a readable plan."""
-    try:
-        return read_plan(project.plan).models.get(name)
-    except DataError:
-        return None
 
 
 def progress_of(project: Project, name: str) -> ModelProgress:

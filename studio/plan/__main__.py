@@ -13,7 +13,6 @@ if __name__ == "__main__":
 
 import json
 import shlex
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -35,7 +34,7 @@ from studio.arguments import project_parser
 from studio.plan import proposal
 from studio.plan.commands import data_argv, option_argv, report_options, train_argv
 from studio.plan.file import MODELS, NEED, ModelPlan, Plan, write_plan
-from studio.plan.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
+from studio.plan.machine import Figures, counts_words, measure, run_train, usable_threads
 from studio.plan.material import Material, read_material
 from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
 from studio.project import Project
@@ -232,10 +231,7 @@ def trial_argv(name: str, plan: Plan, project: Project) -> list[str]:
 def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
     """Run train.py --find-lr, and set the rate it suggests. Raises DataError with its message if it fails."""
     folder = project.root / LEARNING_RATE
-    command = train_command([*trial_argv(spec.name, plan, project), "-o", str(folder), "--find-lr"])
-    done = subprocess.run(command, env=environment(plan.threads), capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        raise DataError(f"--find-lr failed: {message_of(done.stderr)}")
+    run_train([*trial_argv(spec.name, plan, project), "-o", str(folder), "--find-lr"], plan.threads, "--find-lr")
     result = json.loads((folder / f"learning_rate_{spec.name}.json").read_text())
     settings = plan.models[spec.name]
     plot = display_path(folder / f"learning_rate_{spec.name}.png")

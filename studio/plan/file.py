@@ -11,7 +11,7 @@ from typing import Any
 
 from common.arguments import LARGEST_SEED
 from common.errors import DataError
-from common.files import atomic_write, parse_json
+from common.files import parse_json, write_text
 from common.options import TRUTH, Check, is_number, is_whole
 from common.spec import ModelSpec
 from common.training.optimization import SCHEDULES
@@ -107,6 +107,14 @@ def read_plan(path: Path) -> Plan:
     return parse_plan(text, str(path))
 
 
+def settings_of(path: Path, name: str) -> ModelPlan | None:
+    """Return a model's settings in a plan; None without a plan that can be read."""
+    try:
+        return read_plan(path).models.get(name)
+    except DataError:
+        return None
+
+
 def _no_json(place: str, error: Exception) -> str:
     return f"{place}: cannot be read as JSON ({error}); run `python -m studio.plan` again"
 
@@ -154,5 +162,4 @@ def _problems(content: Mapping[str, Any], checks: Mapping[str, Check], place: st
 def write_plan(path: Path, plan: Plan) -> None:
     """Write a plan. Raises OSError."""
     assert set(MODEL_CHECKS) == {item.name for item in fields(ModelPlan)}
-    with atomic_write(path) as file:
-        file.write(f"{json.dumps(asdict(plan), indent=1, ensure_ascii=False)}\n".encode())
+    write_text(path, f"{json.dumps(asdict(plan), indent=1, ensure_ascii=False)}\n")

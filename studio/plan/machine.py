@@ -46,21 +46,21 @@ def measure(argv: Sequence[str], threads: int) -> Figures:
     """Run train.py --dry-run --measure with these arguments. Raises DataError with train.py's message if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")
-        command = train_command([*argv, "--dry-run", "--measure", str(path)])
         began = time.time()
-        done = subprocess.run(command, env=environment(threads), capture_output=True, text=True, errors="replace")
-        if done.returncode:
-            raise DataError(f"measuring failed: {message_of(done.stderr) or f'exit code {done.returncode}'}")
+        run_train([*argv, "--dry-run", "--measure", str(path)], threads, "measuring")
         values = json.loads(path.read_text())
     values["start_seconds"] = max(0.0, values["began"] - began)
     return Figures(**{field.name: values[field.name] for field in fields(Figures)})
 
 
-def message_of(stderr: str) -> str:
-    """Return the error message of a failed command."""
-    lines = [line for line in stderr.strip().splitlines() if line]
-    start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
-    return "\n".join(lines[start:]).removeprefix("error: ")
+def run_train(argv: Sequence[str], threads: int, task: str) -> None:
+    """Run train.py to its end. Raises DataError with its message if the task fails."""
+    command, variables = train_command(argv), environment(threads)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+        start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), len(lines) - 1)
+        raise DataError(f"{task} failed: {chr(10).join(lines[start:]).removeprefix('error: ')}")
 
 
 def train_command(argv: Sequence[str]) -> list[str]:

@@ -18,8 +18,8 @@ import numpy as np
 
 from common.data.parallel import stream_parallel
 from common.data.sources import SourceFile, drop_copies, find_sources
-from common.errors import DataError, exit_on_user_error, join_problems
-from common.files import atomic_write, parse_json
+from common.errors import DataError, exit_on_user_error, join_problems, listed
+from common.files import parse_json, write_text
 from studio.prepare import report
 from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
 from studio.prepare.clips import CutClip, CutRecording, CuttingJob, cut_recording
@@ -63,8 +63,6 @@ from studio.prepare.texts import (
 from studio.prepare.transcripts import Transcript
 from studio.project import Project, lock_project, read_settings
 
-PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv before edits
-
 
 class CutRecordings(NamedTuple):
     """Recordings with their clips, transcripts by recording, and the problems of recordings left out."""
@@ -95,7 +93,7 @@ def prepare(options: PrepareOptions) -> None:
     edits = carry_edits(rows, *_earlier(project))
     _write_settings(options, alphabet)
     write_review(project.review, sort_worst_first(edits.rows))
-    store_proposals(project.state / PROPOSALS, rows)
+    store_proposals(project.proposals, rows)
     _remove_stale(project, cut.recordings)
     problems = [*cut.problems, *report.describe_short(cut.recordings, cut.transcripts)]
     report.store_lines(project.left_out, problems)
@@ -129,16 +127,11 @@ def apply_edits(options: PrepareOptions) -> None:
     """Read the edited clips.tsv, and write the filelists again."""
     project = options.project
     project.require(project.review, "studio.prepare FOLDER --name")
-    by_line = read_review(project.review, proposals_of(project))
+    by_line = read_review(project.review, read_proposals(project.proposals))
     lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
     if problems := edit_problems(project, rows):
         raise DataError(join_problems([f"{project.review}:{lines[clip]}: {text}" for clip, text in problems.items()]))
     print("\n".join(apply_rows(project, rows, options.validation)))
-
-
-def proposals_of(project: Project) -> list[ClipRow]:
-    """Return the rows of clips.tsv before edits."""
-    return read_proposals(project.state / PROPOSALS)
 
 
 def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
@@ -159,7 +152,7 @@ def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | No
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
     parts = write_lists(project, rows, settings["validation"])
-    proposals = proposals_of(project)
+    proposals = read_proposals(project.proposals)
     edits = carry_edits(proposals, rows, proposals)
     return report.summary(project, CarriedEdits(list(rows), edits.n_edited, []), *parts, alphabet)
 
@@ -170,7 +163,7 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
-        found = report.listed([path.name for path in listing.others], 5) or "nothing"
+        found = listed([path.name for path in listing.others], 5) or "nothing"
         problem = f"{folder}: no recordings, only {found}; expected wav, flac, mp3, m4a …"
         raise DataError(join_problems([*listing.problems, problem]))
     if others := listing.describe_others(folder):
@@ -341,7 +334,7 @@ def _refuse_untrainable(project: Project, rows: Sequence[ClipRow], options: Opti
 
 def _earlier(project: Project) -> tuple[list[ClipRow], list[ClipRow]]:
     """Return the edited table of an earlier run, and its rows before the edits."""
-    proposals = proposals_of(project)
+    proposals = read_proposals(project.proposals)
     if not project.review.is_file() or not proposals:
         return [], []
     return list(read_review(project.review, proposals).values()), proposals
@@ -363,12 +356,10 @@ def _write_alphabet(project: Project, settings: dict[str, object], alphabet: Alp
     settings["text_cleaners"] = alphabet.cleaners
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
     if alphabet.symbols:
-        with atomic_write(project.symbols) as file:
-            file.write(symbols_file(alphabet.symbols))
+        write_text(project.symbols, symbols_file(alphabet.symbols))
     else:
         project.symbols.unlink(missing_ok=True)
-    with atomic_write(project.settings) as file:
-        file.write(f"{json.dumps(settings, indent=1, ensure_ascii=False)}\n".encode())
+    write_text(project.settings, f"{json.dumps(settings, indent=1, ensure_ascii=False)}\n")
 
 
 def _remove_stale(project: Project, recordings: Sequence[CutRecording]) -> None:

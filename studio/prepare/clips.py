@@ -17,7 +17,7 @@ import torch
 from common.audio.audio_processing import normalize, save_audio, to_pcm
 from common.data.sources import SourceFile, file_digest
 from common.errors import DataError
-from common.files import atomic_write, parse_json
+from common.files import parse_json, write_text
 from common.progress import counted
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig
@@ -163,12 +163,11 @@ def _without_speech(job: CuttingJob, levels: SoundLevels) -> str:
 def _store(job: CuttingJob, key: str, levels: SoundLevels, spans: Sequence[Span]) -> CutRecording:
     """Write the clips of a recording, and then its record."""
     clips = list(_write_clips(job, levels, spans))
-    speech = round(sum(sound.length for sound in find_sounds(levels.levels, levels.step, job.config.min_pause)), 3)
+    speech = round(sum(sound.length for sound in find_sounds(levels, job.config.min_pause)), 3)
     missing = round(levels.missing / levels.rate, 3)
     facts = (job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, speech, missing)
     record = CutRecording(*facts, clips)
-    with atomic_write(job.records / f"{key}.json") as file:
-        file.write(json.dumps(record, ensure_ascii=False).encode())
+    write_text(job.records / f"{key}.json", json.dumps(record, ensure_ascii=False))
     return record
 
 

@@ -75,7 +75,7 @@ def units_of(
         is_one_clip: the recording has one text; it stays whole if it is short enough.
         has_words: subtitles too long for a clip are divided at pauses, into units that share a text.
     """
-    sounds = find_sounds(levels.levels, levels.step, config.min_pause)
+    sounds = find_sounds(levels, config.min_pause)
     if not sounds:
         return []
     if cues:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from common.errors import DataError
-from common.files import atomic_write, make_folder, parse_json
+from common.files import make_folder, parse_json, write_text
 
 
 class Ledger:
@@ -62,5 +62,4 @@ class Ledger:
         """Rewrite the file with only these keys, in order: the same bytes after any number of interruptions."""
         known = [key for key in dict.fromkeys(keys) if key in self.values]
         lines = [json.dumps([key, self.values[key]], ensure_ascii=False) for key in known]
-        with atomic_write(self.path) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
+        write_text(self.path, "".join(f"{line}\n" for line in lines))

@@ -126,19 +126,13 @@ def _noise_floor(levels: np.ndarray) -> np.ndarray:
     return np.interp(np.arange(len(levels)), middles, floors)
 
 
-def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[TimeSpan]:
-    """Return the stretches of sound between pauses of at least `min_pause` seconds, in order.
-
-    Args:
-        levels: (T,) in dBFS.
-        step: seconds from frame to frame.
-        min_pause: in seconds.
-    """
-    return sounds_of_mask(is_speech(levels), step, min_pause)
+def find_sounds(recording: SoundLevels, min_pause: float) -> list[TimeSpan]:
+    """Return the stretches of sound between pauses of at least `min_pause` seconds, in order."""
+    return sounds_of_mask(is_speech(recording.levels), recording.step, min_pause)
 
 
 def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[TimeSpan]:
-    """Return the stretches of sound as find_sounds does, from frames (T,) that are True for speech."""
+    """Return the stretches of sound as find_sounds does, from frames (T,) of `step` seconds that are True for speech."""
     speech = np.concatenate(([0], mask.astype(np.int8), [0]))
     starts, ends = np.flatnonzero(np.diff(speech) == 1), np.flatnonzero(np.diff(speech) == -1)
     joined: list[TimeSpan] = []

@@ -11,7 +11,7 @@ from common.data.filelist import Utterance, choose_held_out
 from common.data.mels import unusable_rows
 from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
 from common.data.transliteration import compose
-from common.files import atomic_write
+from common.files import write_text
 from common.progress import counted
 from models import acoustic_spec
 from studio.prepare.review import YES, ClipRow
@@ -39,8 +39,7 @@ def write_lists(project: Project, rows: Sequence[ClipRow], validation: float) ->
     apart = choose_held_out(by_recording, validation)
     parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
     for path, part in zip((project.training_list, project.validation_list), parts, strict=True):
-        with atomic_write(path) as file:
-            file.write("".join(f"{clip_path(project, row.clip)}|{row.text}\n" for row in part).encode())
+        write_text(path, "".join(f"{clip_path(project, row.clip)}|{row.text}\n" for row in part))
     return parts
 
 
@@ -107,6 +106,6 @@ def symbols_of(texts: Sequence[str]) -> list[str]:
     return [PAD, " ", *sorted(characters)]
 
 
-def symbols_file(symbols: Sequence[str]) -> bytes:
+def symbols_file(symbols: Sequence[str]) -> str:
     """Format an alphabet for --symbols-file, one symbol a line."""
-    return "".join(f"{symbol}\n" for symbol in symbols).encode()
+    return "".join(f"{symbol}\n" for symbol in symbols)

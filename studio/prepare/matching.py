@@ -12,22 +12,13 @@ from typing import NamedTuple
 from common.data.sources import TRANSCRIPTS, Names, SourceFile, name_key, readable_name, without_endings
 from common.data.tables import TABLES, WANTED, Table, read_table
 from common.data.text_files import plain_text, read_text
-from common.errors import DataError
+from common.errors import DataError, listed
 from common.files import locate_problems
 from studio.prepare.transcripts import SUBTITLES, Transcript, parse_timed
 
 LANGUAGE = re.compile(r"\.([a-z]{2,3})(-[a-z0-9]{2,8})?$")  # as in talk.en.srt
-ORDER = (
-    *SUBTITLES,
-    ".textgrid",
-    ".lab",
-    ".txt",
-    ".data",
-    ".json",
-    ".tsv",
-    ".csv",
-    ".jsonl",
-)  # of several for a recording
+# Of several for a recording.
+ORDER = (*SUBTITLES, ".textgrid", ".lab", ".txt", ".data", ".json", ".tsv", ".csv", ".jsonl")
 NEARLY_ALL = 0.8  # of the lines of a table without clear columns: notes may begin with a recording's name, too
 SHOWN = 3  # names in a message
 
@@ -105,15 +96,11 @@ def _are_apart(owners: Sequence[str]) -> bool:
 def _without_recording(name: str, owners: Sequence[str]) -> TranscriptFate:
     if owners:
         return TranscriptFate(
-            name, f"not used: it may belong to {_listed(owners)}; put it into the folder of one of them", False
+            name, f"not used: it may belong to {listed(owners, SHOWN)}; put it into the folder of one of them", False
         )
     return TranscriptFate(
         name, "not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …", False
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _rank(path: Path, folder: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
@@ -141,7 +128,7 @@ def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: s
             found.problems.append(str(error))
             continue
         found.transcripts |= dict.fromkeys(named, transcript)
-        found.fates.append(TranscriptFate(name, f"{kind} of {_listed(named)}{note}", is_plain=not note))
+        found.fates.append(TranscriptFate(name, f"{kind} of {listed(named, SHOWN)}{note}", is_plain=not note))
     for path in beaten.keys() - owners.keys():
         owner, best = beaten[path][0]
         name = readable_name(path.relative_to(folder))

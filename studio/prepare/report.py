@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from common.errors import MAX_REPORTED, join_problems, printable
-from common.files import atomic_write
+from common.errors import MAX_REPORTED, join_problems, listed, printable
+from common.files import write_text
 from common.progress import counted
 from studio.prepare.arguments import TextConfig
 from studio.prepare.clips import CutRecording
@@ -37,30 +37,16 @@ def describe_problems(problems: Sequence[str]) -> list[str]:
 
 def store_lines(path: Path, lines: Sequence[object]) -> None:
     """Store the recordings left out, or the fates of transcripts, for the page. Raises OSError."""
-    with atomic_write(path) as file:
-        file.write("".join(f"{' '.join(str(line).split())}\n" for line in lines).encode("utf-8", "replace"))
+    text = "".join(f"{' '.join(str(line).split())}\n" for line in lines)
+    write_text(path, text.encode("utf-8", "replace").decode())  # names of files need not be UTF-8
 
 
-def read_problems(project: Project) -> list[str]:
-    """Read the recordings left out; none if the file is missing."""
-    return _read_lines(project.left_out)
-
-
-def read_fates(project: Project) -> list[str]:
-    """Read what became of the transcripts; none if the file is missing."""
-    return _read_lines(project.transcripts)
-
-
-def _read_lines(path: Path) -> list[str]:
+def read_stored(path: Path) -> list[str]:
+    """Read stored lines; none if the file is missing."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """Join names by commas; of very many the first ones, and a count."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def describe_fates(fates: Sequence[TranscriptFate]) -> list[str]:

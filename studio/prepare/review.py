@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import DataError, join_problems
-from common.files import atomic_write, decode_lines, locate_problems, parse_json
+from common.files import decode_lines, locate_problems, parse_json, write_text
 from common.progress import counted
 
 YES, NO = "yes", "no"
@@ -61,8 +61,7 @@ def write_review(path: Path, rows: Sequence[ClipRow]) -> None:
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(rows)
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+    write_text(path, text.getvalue())
 
 
 def read_review(path: Path, proposals: Sequence[ClipRow]) -> dict[int, ClipRow]:
@@ -166,8 +165,7 @@ def _is_same_number(one: str, other: str) -> bool:
 
 def store_proposals(path: Path, rows: Sequence[ClipRow]) -> None:
     """Store the rows before edits, so that a later run finds the edits. Raises OSError."""
-    with atomic_write(path) as file:
-        file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
+    write_text(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
 
 
 def read_proposals(path: Path) -> list[ClipRow]:

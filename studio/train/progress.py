@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common.errors import DataError
-from common.files import atomic_write, parse_json
+from common.files import parse_json, write_text
 from studio.plan.commands import train_argv
 from studio.plan.file import Plan
 from studio.project import Project
@@ -60,8 +60,7 @@ class TrainingProgress:
         self._write()
 
     def _write(self) -> None:
-        with atomic_write(self.path) as file:
-            file.write(json.dumps({name: asdict(value) for name, value in self.models.items()}, indent=1).encode())
+        write_text(self.path, json.dumps({name: asdict(value) for name, value in self.models.items()}, indent=1))
 
 
 def digest(name: str, plan: Plan, project: Project) -> str:

@@ -16,7 +16,7 @@ from common.audio.audio_processing import load_audio
 from common.checkpoint.files import best_path, find_last, load_checkpoint, save_copy
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError
-from common.files import atomic_write, remove_leftovers
+from common.files import remove_leftovers, write_text
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM, SynthesisConfig
 from common.inference.evaluation import (
     Evaluators,
@@ -88,12 +88,6 @@ def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> lis
     )
     write_text(project.voice / "README.md", card(facts))
     return words
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file."""
-    with atomic_write(path) as file:
-        file.write(text.encode())
 
 
 def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,16 +99,13 @@ def test_it_resumes_interrupted_downloads(server, contents, tmp_path, absent):
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
 def test_a_file_larger_than_the_servers_is_an_error(server, contents, tmp_path, absent):
-    name = NAMES["TACOTRON2"]
-    folder = tmp_path / "checkpoints"
+    name, folder = NAMES["TACOTRON2"], tmp_path / "checkpoints"
     folder.mkdir()
     (folder / f"{name}.part").write_bytes(contents[name] + b"and more")
     done = download(server, folder, path=folder_of_tools(tmp_path / "bin", absent))
-    assert done.returncode == 1
     size = len(contents[name])
-    assert f"{name}.part: {size + 8} bytes, expected {size}" in done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]  # beside curl's own words
-    assert len(errors) == 1 and errors[0].endswith("delete this file and run again")
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]  # beside curl's own words
+    assert done.returncode == 1 and f"{name}.part: {size + 8} bytes, expected {size}" in error
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "there already"])
@@ -122,25 +118,13 @@ def test_a_wrong_size_or_sum_is_one_error(server, contents, tmp_path, there):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert f"{len(contents[name])} bytes, expected 12345" in done.stderr and "delete this file" in done.stderr
+    path = folder_of_tools(tmp_path / "bin", "sha256sum", "shasum")
+    done = download(server, tmp_path, path=path, WAVEGLOW_SHA256=expected)
+    assert done.returncode == 1 and "not installed: sha256sum or shasum; install" in done.stderr
     done = download(server, tmp_path, WAVEGLOW_SHA256=expected)
     assert done.returncode == 1
     assert f"SHA-256 {hashlib.sha256(contents[name]).hexdigest()}, expected {expected}" in done.stderr
     assert (tmp_path / name).exists() == there
-
-
-def test_a_download_that_cannot_succeed_is_an_error(server, contents, tmp_path):
-    done = download(server, tmp_path, TACOTRON2_URL="http://127.0.0.1:9/none")
-    assert done.returncode == 1 and "the server sent nothing" in done.stderr
-    path = folder_of_tools(tmp_path / "bin", "curl", "wget", "sha256sum", "shasum")
-    assert "not installed: curl or wget; install" in download(server, tmp_path, path=path).stderr
-    done = download(server, tmp_path, path=path, WAVEGLOW_SHA256="0" * 64)
-    assert done.returncode == 1 and "not installed: curl or wget, sha256sum or shasum; install" in done.stderr
-    if shutil.which("curl"):
-        server.ranges = False
-        part = tmp_path / f"{NAMES['TACOTRON2']}.part"
-        part.write_bytes(contents[NAMES["TACOTRON2"]][:1000])
-        done = download(server, tmp_path)
-        assert done.returncode == 1 and f"cannot resume the interrupted download; delete {part}" in done.stderr
 
 
 def test_a_page_instead_of_a_checkpoint_is_an_error_and_usage(server, tmp_path):

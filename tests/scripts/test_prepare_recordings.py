@@ -1,11 +1,11 @@
 """scripts/prepare_dataset.sh --dataset: recordings of any speaker, from their check to training."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,8 @@ def files(folder: Path) -> set[str]:
 
 
 def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, capsys) -> None:
+    table = "".join(f"{name};anna;{text}\n" for name, text in TEXTS.items())
+    (voice / "metadata.csv").write_text(f"ID;Speaker;Text\n{table}")
     before = files(tmp_path)
     prepare(tmp_path, "--dataset", "voice", ".")
     assert listed(tmp_path, "voice") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
@@ -60,6 +62,7 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
     lists = {f"lists/voice_{kind}_text_{part}_filelist.txt" for kind in ("audio", "mel") for part in ("train", "val")}
     assert files(tmp_path) - before == lists
     out = capsys.readouterr().out
+    assert f"{voice}/metadata.csv: columns 'ID' and 'Text'\n" in out
     assert "all clips can be used as they are: no copies" in out
     assert "voice: 4 clips, 0.0 minutes, 0.20 to 0.50 s; 1 of them for validation" in out
     # seen from another data set's folder, paths are absolute
@@ -68,62 +71,16 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("identifier", ["wavs/{}.wav", "C:\\me\\wavs\\{}.mp3", "{}.flac", "./{}"])
-def test_names_match_in_any_case_form_and_ending(tmp_path: Path, voice: Path, identifier: str) -> None:
-    found = ["Éins.WAV", "zwei.mp3", "Drei.Flac", "vier.wav"]
-    for old, new in zip(TEXTS, found, strict=True):
-        (voice / "wavs" / f"{old}.wav").unlink()
-        soundfile.write(voice / "wavs" / new, tone(0.5), RATE, format=new[-4:].strip(".").upper())
-    names = dict(zip((unicodedata.normalize("NFD", "éins"), "ZWEI", "drei", "vier"), TEXTS.values(), strict=True))
-    (voice / "metadata.csv").write_text("".join(f"{identifier.format(name)}|{text}\n" for name, text in names.items()))
-    prepare(tmp_path, "--dataset", "voice", ".")
-    assert listed(tmp_path, "voice") == dict(zip((f"voice/wavs/{name}" for name in found), TEXTS.values(), strict=True))
-
-
-def test_headings_are_read_and_other_formats_are_named(tmp_path: Path, voice: Path, capsys) -> None:
-    table = "".join(f"{name};anna;{text}\n" for name, text in TEXTS.items())
-    (voice / "metadata.csv").write_bytes(f"ID;Speaker;Text\n{table}".replace("first", "fïrst").encode("cp1252"))
-    prepare(tmp_path, "--dataset", "voice", ".")
-    assert set(listed(tmp_path, "voice").values()) == {text.replace("first", "fïrst") for text in TEXTS.values()}
-    note = "columns 'ID' and 'Text'; read as Windows-1252, since it is not UTF-8"
-    assert f"{voice}/metadata.csv: {note}\n" in capsys.readouterr().out
-    (tmp_path / "list.txt").write_text("path|text\nvoice/wavs/two.wav|The second.\nvoice/wavs/one.wav|The first.\n")
-    prepare(tmp_path, "--dataset", "list.txt", ".")
-    assert listed(tmp_path, "list") == {
-        f"voice/wavs/{name}.wav": f"The {text}." for name, text in (("two", "second"), ("one", "first"))
-    }
-    (voice / "wavs" / "one.wav").rename(voice / "wavs" / "one.m4a")
-    with pytest.raises(
-        DataError, match=r"metadata\.csv:2: no one\{.*; wavs/one\.m4a is of another format: convert it to wav"
-    ):
-        prepare(tmp_path, "--dataset", "voice", ".")
-
-
 def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, voice: Path) -> None:
     save(voice / "wavs" / "one.wav", np.stack([tone(0.2), tone(0.2)], axis=1))
-    save(voice / "wavs" / "two.wav", tone(0.2, 16000), 16000)
-    (voice / "wavs" / "three.wav").write_text("no audio")
-    save(voice / "wavs" / "four.wav", np.full(100, np.nan), RATE, subtype="FLOAT")
-    (voice / "metadata.csv").write_text("one|\ntwo|The second.\nthree|The third.\nfour|The fourth.\nfive|The fifth.\nx")
+    (voice / "metadata.csv").write_text("one|\ntwo|The second.\nfive|The fifth.\nx")
     before = files(tmp_path)
-    with pytest.raises(DataError) as error:
-        prepare(tmp_path, "--dataset", "voice", ".")
-    *lines, last = str(error.value).splitlines()
-    expected = [
-        ("no text; ", "one.wav: 2 channels, expected mono"),
-        ("two.wav: 16000 Hz, expected 22050 Hz",),
-        ("three.wav: not an audio file, or damaged",),
-        ("four.wav: samples that are NaN or infinite",),
-        (f"no five{{.wav,.flac,.ogg,.opus,.mp3}} in {voice}",),
-        ("'x', expected rows id|text",),
-    ]
-    for number, (line, parts) in enumerate(zip(lines, expected, strict=True), 1):
-        assert line.startswith(f"{voice}/metadata.csv:{number}: ")
-        assert all(part in line for part in parts), line
-    command = run("scripts/prepare_recordings.py", "--dataset", voice, tmp_path, "--filelists", tmp_path)
-    assert (command.code, command.err) == (1, f"error: {error.value}\n")
-    advice = "fix or remove them; --resample converts other sampling rates, and stereo to mono"
-    assert last == f"6 rows cannot be used; {advice}"
+    result = run("scripts/prepare_recordings.py", "--dataset", voice, tmp_path, "--filelists", tmp_path)
+    lines = ["1: no text; .*one.wav: 2 channels, expected mono.*", r"3: no five\{.wav,.flac,.ogg,.opus,.mp3\} in .*"]
+    lines += [r"4: 'x', expected rows id\|text.*"]
+    rows = "\n".join(f"{voice}/metadata.csv:{line}" for line in lines)
+    advice = "3 rows cannot be used; fix or remove them; --resample converts other sampling rates, and stereo to mono"
+    assert result.code == 1 and re.fullmatch(f"error: {rows}\n{advice}\n", result.err)
     assert files(tmp_path) == before
 
 
@@ -175,13 +132,19 @@ def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, 
     assert capsys.readouterr().out.count("--sampling-rate 8000 --mel-fmax 4000.0") == 2  # in the commands
 
 
-def test_too_few_clips_are_errors(tmp_path: Path, voice: Path) -> None:
-    for words, message in (
-        (("--min-duration", 0.45), "1 usable clip, expected more than the 1 for validation"),
-        (("--max-duration", 0.1), "no clip is within --min-duration and --max-duration"),
-    ):
-        with pytest.raises(DataError, match=message):
-            prepare(tmp_path, "--dataset", "voice", "data", *words)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--resample",), r"metadata\.csv:1: .*one\.wav: 441 samples, expected at least 513"),  # after the conversion
+        (("--min-duration", 0.45), "usable clip, expected more than the 1 for validation"),
+        (("--min-duration", 0.45, "--max-duration", 0.46), "no clip is within --min-duration and --max-duration"),
+    ],
+)
+def test_too_few_or_too_short_clips_are_errors(tmp_path: Path, voice: Path, words, message: str) -> None:
+    if words == ("--resample",):
+        save(voice / "wavs" / "one.wav", tone(0.02, 48000), 48000)
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path, "--dataset", "voice", "data", *words)
     assert not (tmp_path / "lists").exists()
 
 
@@ -211,20 +174,11 @@ def test_an_existing_different_list_stays(tmp_path: Path, voice: Path, capsys) -
     assert len(read_filelist(tmp_path / "lists/voice_audio_text_val_filelist.txt")) == 1
 
 
-def test_a_list_names_each_clip_once_and_paths_have_no_separator(tmp_path: Path, voice: Path) -> None:
-    save(voice / "wavs" / "one.flac", tone(0.2))
-    rows = [f"voice/wavs/{name}.wav|{text}\n" for name, text in TEXTS.items()]
-    (tmp_path / "list.txt").write_text("".join([*rows, "voice/wavs/one.flac|The first again.\n"]))
-    with pytest.raises(DataError, match=r"list\.txt:5: .*a clip named one is in row 1"):
-        prepare(tmp_path, "--dataset", "list.txt", ".")
-    (tmp_path / "list.txt").write_text("".join(rows))
-    prepare(tmp_path, "--dataset", "list.txt", ".", "--name", "both", "--validation", 2)
-    assert listed(tmp_path, "both") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
+def test_paths_have_no_separator(tmp_path: Path, voice: Path) -> None:
     voice.rename(tmp_path / "a|b")
-    (tmp_path / "a|b" / "wavs" / "one.flac").unlink()
     with pytest.raises(DataError, match=r"'\|' in a path"):
         prepare(tmp_path, "--dataset", "a|b", ".", "--name", "mine")
-    assert not (tmp_path / "lists" / "mine_audio_text_train_filelist.txt").exists()
+    assert not (tmp_path / "lists").exists()
 
 
 @pytest.mark.parametrize(
@@ -281,16 +235,12 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, proje
     done = bash("project/scripts/prepare_dataset.sh", ".", "--dataset=voice", "--num-workers=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "filelists: filelists/voice_audio_text_train_filelist.txt: 3 clips, written" in done.stdout
-    command, train, speak = printed_commands(done.stdout)
+    command = printed_commands(done.stdout)[0]
     assert command == ["bash", "scripts/prepare_mels.sh", "voice", str(tmp_path)]
-    mel_lists = [f"filelists/voice_mel_text_{part}_filelist.txt" for part in ("train", "val")]
-    flags = ["--load-mel-from-disk", "--training-files", mel_lists[0], "--validation-files", mel_lists[1]]
-    wanted = ["train.py", "-m", "Tacotron2", "-o", "output/voice", "--amp", "--dataset-path", str(tmp_path), *flags]
-    assert train[1 : len(wanted) + 1] == wanted
-    assert speak[1:4] == ["inference.py", "-i", "phrases/phrase.txt"]
     mels = bash(*command[1:], "--num-workers=1", cwd=project)  # extra flags reach the computation of mels
     assert mels.returncode == 0, mels.stderr
-    listed = [row.path for mel_list in mel_lists for row in read_filelist(project / mel_list)]
+    lists = [f"filelists/voice_mel_text_{part}_filelist.txt" for part in ("train", "val")]
+    listed = [row.path for mel_list in lists for row in read_filelist(project / mel_list)]
     assert sorted(listed) == sorted(f"voice/mels/{name}.pt" for name in TEXTS)
     assert all((tmp_path / path).is_file() for path in listed)
 

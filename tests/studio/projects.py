@@ -9,7 +9,6 @@ import soundfile
 from common.checkpoint.files import load_checkpoint, save_copy
 from models import REGISTRY
 from studio.plan.file import ModelPlan
-from studio.prepare.__main__ import PROPOSALS
 from studio.prepare.review import ClipRow, store_proposals, write_review
 from studio.project import Project
 from synthesizer import EMBEDDED
@@ -90,7 +89,7 @@ def add_review_table(project: Project) -> list[ClipRow]:
         use = "no" if faults else "yes"
         rows.append(ClipRow(use, Path(path).stem, "talk.wav", *times, text, "NAME.txt", "words", "0.500", faults))
     write_review(project.review, rows)
-    store_proposals(project.state / PROPOSALS, rows)
+    store_proposals(project.proposals, rows)
     settings = {"recordings": str(project.recordings.resolve()), "texts": {"language": "en"}}
     project.settings.write_text(json.dumps(settings | {"cutting": {"sampling_rate": 22050}}))
     return rows

@@ -130,7 +130,7 @@ def test_english_needs_no_alphabet_and_other_numbers_are_spelled() -> None:
 @pytest.mark.parametrize("text", [GERMAN, RUSSIAN])
 def test_other_alphabets_have_all_letters(text: str, tmp_path: Path) -> None:
     alphabet = choose_alphabet([text] * 3 + ["7 mal"], "xx")
-    (tmp_path / "symbols.txt").write_bytes(symbols_file(alphabet.symbols or []))
+    (tmp_path / "symbols.txt").write_text(symbols_file(alphabet.symbols or []))
     symbols = read_symbols(tmp_path / "symbols.txt")
     assert dropped_symbols(text, alphabet.cleaners, alphabet_of(symbols)) == []
     assert alphabet.cleaners == ["basic_cleaners"] and symbols[:2] == ["_", " "]

@@ -14,9 +14,9 @@ from tests.sounds import RATE, save, tone, truncate
 
 
 def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_are_all_found(tmp_path: Path) -> None:
-    for name in ("a.wav", "b.flac", "c.ogg", "d.e.wav"):
+    for name in ("a.wav", "b.flac", "c.ogg", "d.e.wav", "É.WAV"):
         save(tmp_path / "wavs" / name, tone(0.1))
-    rows = ["a|In 1455|In fourteen fifty-five", "b|two|", "c| three ", "d.e.wav|“four”"]
+    rows = ["a|In 1455|In fourteen fifty-five", "b|two|", "c| three ", "./d.e.wav|“four”", "C:\\wavs\\e\u0301.mp3|five"]
     (tmp_path / "metadata.csv").write_bytes(("\ufeff" + "\r\n".join(rows) + "\r\n\n").encode())
     found = recordings.read_layout(tmp_path)
     assert found.problems == {}
@@ -25,13 +25,16 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_a
         (1, "b.flac", "b", "two"),
         (2, "c.ogg", "c", "three"),
         (3, "d.e.wav", "d.e", "“four”"),
+        (4, "É.WAV", "É", "five"),
     ]
+    (tmp_path / "wavs" / "e.m4a").touch()
     (tmp_path / "metadata.csv").write_text("a|one\na\n|x\ne|two\na|\n\na|1|2|3")
     rows = "expected rows id|text, or headings such as file and text"
+    other = "; wavs/e.m4a is of another format: convert it to wav"
     assert recordings.read_layout(tmp_path).problems == {
         1: f"'a', {rows}",
         2: f"'|x', {rows}",
-        3: f"no e{{.wav,.flac,.ogg,.opus,.mp3}} in {tmp_path}",
+        3: f"no e{{.wav,.flac,.ogg,.opus,.mp3}} in {tmp_path}{other}",
         4: "no text; a clip named a is in row 1, too",
         6: f"'a|1|2|3', {rows}",
     }

@@ -47,7 +47,7 @@ def test_sounds_have_their_times_at_every_rate_and_in_noise(tmp_path: Path, rate
     parts = [(1.0 + number % 3, 0.3 + 0.1 * (number % 4)) for number in range(60)]
     times = talk(tmp_path / "talk.wav", parts, rate, noise)
     levels = measure_levels(tmp_path / "talk.wav")
-    sounds = find_sounds(levels.levels, levels.step, 0.2)
+    sounds = find_sounds(levels, 0.2)
     assert len(sounds) == len(times)
     np.testing.assert_allclose(np.array(sounds), np.array(times), atol=(2 if noise == 1e-4 else 4) * FRAME)
 
@@ -98,10 +98,12 @@ def test_speech_without_a_pause_is_divided_and_marked(tmp_path: Path) -> None:
 
 
 def test_a_recording_with_one_text_stays_whole_and_silence_has_no_sounds(tmp_path: Path) -> None:
-    talk(tmp_path / "talk.wav", [(1.0, 1.5), (1.0, 1.5), (1.0, 1.0)])
+    talk(tmp_path / "talk.wav", [(1.0, 1.5), (1.0, 0.15), (0.8, 1.5), (1.0, 1.0)])
     levels = measure_levels(tmp_path / "talk.wav")
     assert len(spans_of(levels, CuttingConfig(), is_one_clip=True)) == 1
     assert len(spans_of(levels, CuttingConfig(), is_one_clip=False)) == 3
+    for shortest, margin, parts in ((0.2, 0.1, 3), (0.12, 0.3, 4)):  # the pause of 0.15 s lies between both settings
+        assert len(units_of(levels, CuttingConfig(min_pause=shortest, margin=margin))) == parts
     levels = SoundLevels(16000, 1, 160000, np.full(1000, -100.0, np.float32))
     assert spans_of(levels, CuttingConfig()) == []
 
@@ -195,13 +197,6 @@ def test_a_subtitle_too_long_for_a_clip_is_divided_by_the_words_of_its_parts(tmp
     assert [unit.is_last for unit in units] == [False, True, False, False]  # "noise" has no text
     spans = cutting.spans_of(units, levels.seconds, CuttingConfig())
     assert [span.text for span in spans] == ["We went up the hill, past the old mill.", "There we ate. And slept well."]
-
-
-def test_subtitles_without_a_pause_between_them_stay_together(tmp_path: Path) -> None:
-    talk(tmp_path / "talk.wav", [(6.0, 1.0)])
-    cues = [Cue(0.5, 3.5, "One sentence on"), Cue(3.5, 6.5, "two lines.")]
-    (span,) = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(), cues)
-    assert span.text == "One sentence on two lines."
 
 
 def test_the_division_has_the_lowest_cost_of_all(tmp_path: Path) -> None:

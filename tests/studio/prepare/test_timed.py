@@ -9,63 +9,11 @@ from common.errors import DataError
 from studio.prepare.matching import read_transcript
 from studio.prepare.transcripts import Cue
 
-SRT = """1
-00:00:01,000 --> 00:00:02,500
-<i>Good morning.</i>
-
-2
-00:00:03,000 --> 00:00:04,250
-- It is
-half past nine. [bell]
-
-3
-00:01:05,5 --> 01:00:00,000
-♪♪
-"""
-VTT = """WEBVTT
-Kind: captions
-
-NOTE no words
-
-00:01.000 --> 00:02.000 align:start position:0%
-one two
-
-00:02.000 --> 00:03.000
-one two
-three<00:00:02.500><c> four</c>
-
-intro
-01:00:03.000 --> 01:00:04.000
-five &amp; six
-"""
-# As in Praat's manual, "TextGrid file formats", in the long and the short form; phones come first.
-PHONES = [(0, 1, ""), (1, 1.2, "G"), (1.2, 2.5, "UH1"), (2.5, 5, "sil")]
+FILES = Path(__file__).with_name("transcripts")
+# The TextGrid is in the long form of Praat's manual, "TextGrid file formats"; its tier of phones comes first.
+LONG = (FILES / "talk.TextGrid").read_text()
 WORDS = [(0, 1, ""), (1, 2, "Good"), (2, 2.5, "morning."), (2.5, 3, "sil"), (3, 3.2, "It"), (3.2, 3.4, "is")]
 WORDS += [(3.4, 3.8, "half"), (3.8, 4.25, "past")]
-
-
-def tier(number: int, name: str, rows: list[tuple[float, float, str]]) -> str:
-    lines = [f"item [{number}]:", 'class = "IntervalTier"', f'name = "{name}"', "xmin = 0", "xmax = 5"]
-    lines.append(f"intervals: size = {len(rows)}")
-    for n, (start, end, text) in enumerate(rows, 1):
-        lines += [f"intervals [{n}]:", f"xmin = {start}", f"xmax = {end}", f'text = "{text}"']
-    return "".join(f"    {line}\n" for line in lines)
-
-
-LONG = (
-    'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 5\ntiers? <exists>\nsize = 3\nitem []:\n'
-)
-LONG += tier(1, "phones", PHONES) + tier(2, "Anna - words", WORDS)
-LONG += """    item [3]:
-        class = "TextTier"
-        name = "bell"
-        xmin = 0
-        xmax = 5
-        points: size = 1
-        points [1]:
-            number = 4.5
-            mark = "a bell"
-"""
 GOOD = [(1.0, 2.5, "Good morning."), (3.0, 4.25, "It is half past")]
 SEGMENTS = [{"id": n, "start": start, "end": end, "text": f" {text}"} for n, (start, end, text) in enumerate(GOOD)]
 WORD_SEGMENTS = [{"word": word, "start": start, "end": end} for start, end, word in WORDS]
@@ -114,11 +62,12 @@ def test_decimals_are_fractions_of_a_second_and_points_last_until_the_next(tmp_p
 
 
 def test_subrip_and_webvtt(tmp_path: Path) -> None:
-    (tmp_path / "a.srt").write_text("\ufeff" + SRT.replace("\n", "\r\n"))
+    (tmp_path / "a.srt").write_text("\ufeff" + (FILES / "talk.srt").read_text().replace("\n", "\r\n"))
     transcript, kind, _ = read_transcript(tmp_path / "a.srt", "a.srt")
     assert transcript.cues == (Cue(1.0, 2.5, "Good morning."), Cue(3.0, 4.25, "It is half past nine."))
     assert (transcript.text, kind) == ("Good morning. It is half past nine.", "2 subtitles")
-    assert cues_of(tmp_path, "a.vtt", VTT) == [(1, 2, "one two"), (2, 3, "three four"), (3603, 3604, "five & six")]
+    vtt = (FILES / "talk.vtt").read_text()
+    assert cues_of(tmp_path, "a.vtt", vtt) == [(1, 2, "one two"), (2, 3, "three four"), (3603, 3604, "five & six")]
     found = cues_of(tmp_path, "a.srt", "1\n00:00:01,0 --> 00:00:02,0\nRoom 7\n2\n00:00:03,0 --> 00:00:04,0\n7\n")
     assert [text for _, _, text in found] == ["Room 7", "7"]
 

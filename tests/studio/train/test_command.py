@@ -333,8 +333,7 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
         result = run("train.py", *command[2:])
         return SimpleNamespace(returncode=result.code, stderr=result.err)
 
-    for module in (planning, machine):  # train.py in this process
-        monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=run_train_py))
+    monkeypatch.setattr(machine, "subprocess", SimpleNamespace(run=run_train_py))  # train.py in this process
     project = make_project(Project(name="planned", projects=tmp_path))
     starts = [str(train_tiny_model(name)) for name in MODELS]
     flags = ["--cpu", "--minutes", "30", "--find-lr"]
