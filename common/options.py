@@ -52,10 +52,10 @@ def option(default: Any, help: str, *aliases: str, flag: str = "", check: Check 
 
     `aliases` are further names of the flag, such as "-bs"; `flag` replaces the name that the field implies, and with it the name
     of the parsed option unless `dest` is given too. `settings` go to argparse's add_argument and override the type that the
-    annotation implies. Each config and each parser gets its own copy of a default that is a list.
+    annotation implies. Each config and each parser gets its own copy of a default that is a list or a dictionary.
     """
     metadata = {"help": help, "aliases": aliases, "flag": flag, "check": check, "settings": settings}
-    if isinstance(default, list):
+    if isinstance(default, (list, dict)):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 

@@ -82,12 +82,18 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
     with _explain_errors(name):
         _check_whole(name, container, len(samples), promised)
     mono = samples.mean(axis=1)
-    peak = float(np.abs(mono).max())
+    limit = LOSSY_PEAK if codec in LOSSY_CODECS else 1.0
+    return AudioFile(torch.from_numpy(clip_samples(name, mono, limit)), rate, samples.shape[1])
+
+
+def clip_samples(name: str | os.PathLike[str], samples: np.ndarray, limit: float) -> np.ndarray:
+    """Clip samples of a file to [-1, 1]. Raises DataError for some that are NaN, infinite or beyond `limit`."""
+    peak = float(np.abs(samples).max())
     if not np.isfinite(peak):
         raise DataError(f"{name}: samples that are NaN or infinite")
-    if peak > (LOSSY_PEAK if codec in LOSSY_CODECS else 1.0):
+    if peak > limit:
         raise DataError(f"{name}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
-    return AudioFile(torch.from_numpy(mono.clip(-1.0, 1.0)), rate, samples.shape[1])
+    return samples.clip(-1.0, 1.0)
 
 
 def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:

@@ -14,12 +14,12 @@ import gradio as gr
 from common.errors import REFUSALS, DataError, UsageError
 from studio.jobs.jobs import Job
 from studio.page.context import Context
-from studio.page.parts import make_error
 from studio.project import Project, find_project
 from studio.wording import without_folders
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECONDS = 2.0  # between updates of a run
+SHOWN = 10.0  # seconds that an error stays
 # For events: on an error, Gradio would put the word "Error" over every field that an event fills.
 HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # For events that choose a project: the choice made as a page loads could otherwise arrive after a later one.
@@ -52,8 +52,8 @@ def in_words(context: Context, function: Function) -> Function:
 
 
 def message(context: Context, text: str) -> gr.Error:
-    """Return an error message that stays until it is closed."""
-    return make_error(shorten(context, text))
+    """Return the message that the page shows for a user's mistake, for a while; the log gets no traceback."""
+    return gr.Error(shorten(context, text), duration=SHOWN, print_exception=False)
 
 
 def shorten(context: Context, text: str) -> str:

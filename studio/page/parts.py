@@ -15,7 +15,6 @@ from common.errors import UsageError
 FOLDER = Path(__file__).parent
 # Of gr.Blocks.
 OPTIONS: dict[str, Any] = {"analytics_enabled": False, "fill_width": True}
-SHOWN = 10.0  # seconds that an error stays
 
 
 def mount_page(app: Any, page: gr.Blocks, largest_upload: str) -> Any:
@@ -123,8 +122,3 @@ def make_picture(name: str, text: str) -> gr.Image:
         elem_id=name,
         visible=False,
     )
-
-
-def make_error(message: str) -> gr.Error:
-    """Make the message that the page shows for a user's mistake, for a while; the log gets no traceback."""
-    return gr.Error(message, duration=SHOWN, print_exception=False)

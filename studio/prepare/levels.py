@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import soundfile
 
-from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
+from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK, clip_samples
 from common.audio.mpeg import estimates_length, quiet_decoder
 from common.audio.silence import FRAME, frame_powers
 from common.errors import DataError
@@ -229,17 +229,7 @@ def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.nd
             raise DataError(f"{path}: damaged ({error.error_string.strip()})") from None
         if not len(block):
             return
-        yield _check_block(path, block, limit)
-
-
-def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
-    """Clip a block (n, C) to [-1, 1]. Raises DataError for samples that are NaN, infinite or above `limit`."""
-    peak = float(np.abs(block).max())
-    if not np.isfinite(peak):
-        raise DataError(f"{path}: samples that are NaN or infinite")
-    if peak > limit:
-        raise DataError(f"{path}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
-    return block.clip(-1.0, 1.0)
+        yield clip_samples(path, block, limit)
 
 
 @contextmanager
@@ -272,6 +262,6 @@ def _read_with_av(path: Path, container: Any, stream: Any) -> Iterator[np.ndarra
     try:
         for frame in container.decode(stream):
             for part in converter.resample(frame):
-                yield _check_block(path, part.to_ndarray().T.astype(np.float32), LOSSY_PEAK)
+                yield clip_samples(path, part.to_ndarray().T.astype(np.float32), LOSSY_PEAK)
     except (av.error.FFmpegError, AttributeError) as error:
         raise DataError(f"{path}: damaged ({getattr(error, 'strerror', error)})") from None

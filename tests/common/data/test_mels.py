@@ -177,3 +177,6 @@ def test_a_mel_among_recordings_names_the_flag(tmp_path: Path) -> None:
     save_mel(tmp_path / "a.pt", torch.zeros(10, 3))
     with pytest.raises(DataError, match="a stored mel, expected a recording: add --load-mel-from-disk"):
         mels.audio_seconds(tmp_path / "a.pt", AudioConfig(), 1)
+    assert mels.audio_seconds(tmp_path / "a.wav", AudioConfig(), 513, 513) == 513 / 22050
+    with pytest.raises(DataError, match="512 samples, expected at least 513"):
+        mels.audio_seconds(tmp_path / "a.wav", AudioConfig(), 513, 512)

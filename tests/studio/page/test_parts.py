@@ -5,8 +5,14 @@ import re
 import pytest
 
 pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
+import gradio as gr
+
 from common.errors import UsageError
+from studio.jobs.jobs import Jobs
+from studio.page.context import Context
 from studio.page.parts import make_theme, parse_number
+from studio.page.speak_tab import speak_text
+from studio.project import create_project
 
 NAMES = {"white": "#ffffff", "black": "#000000"}
 PAIRS = (
@@ -59,6 +65,14 @@ def test_texts_have_enough_contrast(mode: str, text: str, background: str) -> No
     if mode == "dark":
         variables |= variables_of(dark)
     assert contrast(colour(text, variables), colour(background, variables)) >= 4.5
+
+
+@pytest.mark.parametrize(("sigma", "strength", "named"), [(11.0, "", "sigma: 11"), (1.0, "12", "strength: 12")])
+def test_each_field_of_the_speak_tab_reaches_its_setting(tmp_path, sigma, strength: str, named: str) -> None:
+    create_project(tmp_path, "mine")
+    spoken = speak_text(Context(tmp_path, True, Jobs(tmp_path)), "mine", "Two.", "voice", "own", "", sigma, strength)
+    with pytest.raises(gr.Error, match=named):
+        list(spoken)
 
 
 def test_fields_are_numbers_or_empty() -> None:

@@ -281,6 +281,8 @@ def test_a_copy_in_another_format_is_a_double(words: tuple[str, ...], doubles: i
     samples, rate = soundfile.read(tmp_path / "in" / "clip1.wav")
     soundfile.write(tmp_path / "in" / "another.ogg", samples, rate)
     soundfile.write(tmp_path / "in" / "another.flac", samples, rate, subtype="PCM_16")
-    rows = table(run(tmp_path / "in", tmp_path / "out", "--validation", "1", *words))
+    project = run(tmp_path / "in", tmp_path / "out", "--validation", "1", *words)
+    assert json.loads(project.settings.read_text())["validation"] == 1  # for later edits
+    rows = table(project)
     found = {row["recording"]: row["faults"] for row in rows if "double" in row["faults"]}
     assert found == dict.fromkeys(["another.flac", "another.ogg"][:doubles], "double of clip1")

@@ -9,13 +9,15 @@ import soundfile
 from scipy import signal
 
 from common.quality.evaluators import at_rate
-from studio.prepare.arguments import CuttingConfig, FaultLimits
+from studio.prepare.__main__ import CutRecordings, compare_voices
+from studio.prepare.arguments import CuttingConfig, FaultLimits, parse_args
+from studio.prepare.clips import CutClip, CutRecording
 from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
 from studio.prepare.levels import decibels
 from studio.prepare.recognition import ClipSound
 from studio.prepare.speakers import Sound, describe_voice, find_voices, is_sound_only
 from studio.prepare.texts import shares_wrong
-from tests.recipe import skip_without_evaluators
+from tests.recipe import ROOT, skip_without_evaluators
 from tests.sounds import sentence
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
@@ -137,12 +139,15 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
     """Three of thirteen clips with noise 5 dB below them form a group of their own; so does another voice, with noise or not."""
     skip_without_evaluators("resemblyzer")
     generator = np.random.default_rng(4)
+    options = parse_args(["--projects", str(tmp_path / "projects"), "--name", "mine", str(ROOT / "audio")])
+    folder = options.project.clips
+    folder.mkdir(parents=True)
 
     def write(name: str, number: int, rate: int, snr: float) -> ClipSound:
         samples = at_rate(sentence(number), 22050, rate)
         noise = generator.standard_normal(len(samples)) * samples.std() * 10 ** (-snr / 20)
-        soundfile.write(tmp_path / f"{name}.wav", 0.5 * (samples + noise), 22050)
-        return ClipSound(tmp_path / f"{name}.wav", name)
+        soundfile.write(folder / f"{name}.wav", 0.5 * (samples + noise), 22050)
+        return ClipSound(folder / f"{name}.wav", name)
 
     ours = [write(f"ours{n}", n, 22050, 60) for n in range(1, 11)]
     ours_too = [write(f"noisy{n}", n, 22050, 5) for n in range(21, 24)]
@@ -153,6 +158,13 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
     assert is_sound_only(ours, clear, embeddings[10:], noisy)
     assert not is_sound_only(ours, clear, np.array([describe_voice(sound.path) for sound in others]), noisy)
     assert not is_sound_only(ours, clear, embeddings[10:], clear)  # no difference of sound explains it
+    measures = [GOOD._replace(snr=sound.snr, bandwidth=sound.bandwidth) for sound in [clear] * 10 + [noisy] * 3]
+    clips = [
+        CutClip(sound.path.stem, 0.0, 3.0, "", False, sound.digest, 0.0, found)
+        for sound, found in zip((*ours, *ours_too), measures, strict=True)
+    ]
+    cut = CutRecordings([CutRecording("talk.wav", "", 40.0, 22050, 1, 40.0, 0.0, clips)], {}, [])
+    assert compare_voices(cut, options).others == set()
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(22050, True), (15000, False)])

@@ -20,7 +20,14 @@ from studio.project import Project
 from studio.train.progress import TrainingProgress
 from studio.voice.card import Facts, card, cell_of, choice_of, column_of, describe_measures
 from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, Listener, choose_vocoder, judge
-from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, usable_measures, write_model
+from studio.voice.voice import (
+    best_checkpoint,
+    listen_to_speaker,
+    preferred_vocoders,
+    start_strength,
+    usable_measures,
+    write_model,
+)
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, skip_without_evaluators, train_tiny_model
 from tests.studio.projects import SETTINGS
@@ -140,10 +147,16 @@ def test_a_voice_is_judged_beside_the_embedded_one(voice, embedded, sentence: st
     assert "Not measured: words, because the recogniser only knows English." in lines
 
 
-def test_a_speaker_is_like_himself_and_silence_like_nobody() -> None:
+def test_a_speaker_is_like_himself_and_silence_like_nobody(tmp_path) -> None:
     skip_without_evaluators("resemblyzer")
 
     clips = [ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg" for number in range(1, 6)]
+    project = Project(name="mine", projects=tmp_path)
+    project.training_list.parent.mkdir(parents=True)
+    for path, listed in ((project.training_list, clips[:1]), (project.validation_list, clips[1:2])):
+        path.write_text("".join(f"{clip}|x\n" for clip in listed))
+    learned = [found.speaker for found in (listen_to_speaker(project, 22050), Listener(clips[:1], 22050))]
+    np.testing.assert_array_equal(*learned)  # of the clips for training
     listen = Listener(clips[:4], 22050)
     sound, rate = soundfile.read(clips[4])
     own, high, silent = (
