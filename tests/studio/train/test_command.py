@@ -336,7 +336,7 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
     monkeypatch.setattr(machine, "subprocess", SimpleNamespace(run=run_train_py))  # train.py in this process
     project = make_project(Project(name="planned", projects=tmp_path))
     starts = [str(train_tiny_model(name)) for name in MODELS]
-    flags = ["--cpu", "--minutes", "30", "--find-lr"]
+    flags = ["--cpu", "--minutes", "1", "--find-lr"]
     planning.main([project.name, "--projects", str(tmp_path), "--from", *starts, *flags])
     out = capsys.readouterr().out
     assert "an estimate from 10 measured steps and one report" in out and "all 5 clips in one step" in out
@@ -350,8 +350,11 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
         assert settings["learning_rate"] == pytest.approx(tested["suggestion"], rel=0.05)
         assert "range test" in settings["reasons"]["learning_rate"]
         assert (project.root / "learning_rate" / f"learning_rate_{name}.png").exists()
+        assert (
+            settings["warmup_steps"] <= settings["epochs"] * content["notes"]["machine"][name]["steps_per_epoch"] / 10
+        )
     hours = [settings["hours"] for settings in content["models"].values()]
-    assert 0 < sum(hours) <= 0.5
+    assert 0 < sum(hours) <= 1 / 60
     assert next(iter(content["models"])) == ("PulseNoise" if find_spec("pyworld") else "Tacotron2")
     options = [settings["options"] for settings in content["models"].values()]
     assert {values.get("amp", False) for values in options} == {precision.has_fast_half(torch.device("cpu"))}
