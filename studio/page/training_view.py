@@ -187,7 +187,7 @@ def _time_of_change(path: Path) -> float:
 def progress_of(project: Project, name: str) -> ModelProgress:
     """Return a model's progress; empty if the file cannot be read."""
     try:
-        return TrainingProgress(project.root / "runs" / "progress.json").of(name)
+        return TrainingProgress(project.progress).of(name)
     except DataError:
         return ModelProgress()
 

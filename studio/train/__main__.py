@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     plan = read_plan(project.require(project.plan, "studio.plan"))
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
-        progress = TrainingProgress(project.root / "runs" / "progress.json")
+        progress = TrainingProgress(project.progress)
         check_inputs(plan, project, progress)
         for name in [name for name in MODELS if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):

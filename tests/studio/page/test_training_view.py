@@ -146,7 +146,7 @@ def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
     with log_of(project, "WaveGlow") as log:
         write_step(log, 1, 3.0)
     assert newest_model(project) == "WaveGlow"
-    view, progress = TrainingView(), TrainingProgress(project.root / "runs" / "progress.json")
+    view, progress = TrainingView(), TrainingProgress(project.progress)
     assert "about 36 s left at most" in view.look(project, "WaveGlow").words  # 0.01 h, not 1,999 x 0.5 s
     progress.spend("WaveGlow", 30.0)
     assert "about 6 s left at most" in view.look(project, "WaveGlow").words
@@ -165,7 +165,7 @@ def test_damaged_files_are_passed_over(project):
     with log_of(project, "WaveGlow") as log:
         write_step(log, 1, 3.0)
     project.plan.write_text("{")
-    (project.root / "runs" / "progress.json").write_text("[]")
+    project.progress.write_text("[]")
     assert TrainingView().look(project, "WaveGlow").words == "WaveGlow: step 1, epoch 1, loss 3.0000."
 
 

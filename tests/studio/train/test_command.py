@@ -86,7 +86,7 @@ def reports_of(folder: Path) -> dict[int, dict[str, float]]:
 
 
 def progress_of(project: Project) -> TrainingProgress:
-    return TrainingProgress(project.root / "runs" / "progress.json")
+    return TrainingProgress(project.progress)
 
 
 def train_waveglow(project: Project, plan: Plan, progress: TrainingProgress | None = None) -> bool:
