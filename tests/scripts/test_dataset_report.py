@@ -224,18 +224,9 @@ def test_flags_and_the_earlier_name_of_the_command(corpus: Path) -> None:
     assert (result.code, picture.is_file()) == (0, True)
     assert "Characters that basic_cleaners drop: none" in result.out
     result = report(corpus, "--sampling-rate", 16000)
-    assert result.code == 1
-    assert result.err.count("22050 Hz, expected 16000 Hz") == 12
+    assert result.code == 1 and result.err.count("22050 Hz, expected 16000 Hz") == 12
+    result = report(corpus, "-o", "/dev/null/no")
+    assert result.code == 1 and "cannot write the picture" in result.err
     words = [corpus / "list.txt", "-d", corpus, "-o", corpus / "out", "--num-workers", "1"]
     assert run("common/dataset_report.py", *words) == report(corpus)
     assert parse_args(["x.txt"]).text_cleaners == list(Tacotron2DataConfig().text_cleaners)
-
-
-def test_the_embedded_corpus_is_sound() -> None:
-    """Its clips are of a known length in all: samples counted by the library that reads them."""
-    path = ROOT / "filelists" / "clock_audio_text_val_filelist.txt"
-    files = [line.split("|")[0] for line in path.read_text().splitlines()]
-    seconds = sum(soundfile.info(ROOT / file).frames for file in files) / RATE
-    result = run("scripts/dataset_report.py", path, "-d", ROOT, "--num-workers", 1, "-o", "/dev/null/no")
-    assert cells(result.out, str(path))[1:4] == ["12", "0", f"{seconds / 3600:.3f}"]
-    assert (result.code, "cannot write the picture" in result.err) == (1, True)
