@@ -20,6 +20,11 @@ def date(name: str, day: str, in_year: str | None = None, last_day: str | None =
     return f"{month(name)} {ordinal(day)}{until}" + (f", {year(in_year)}" if in_year else "")
 
 
+def day_of_month(first: str, second: str) -> str:
+    """Month and day in digits, in either order where only one is possible: 6/15, 15/6."""
+    return date(first, second) if int(first) <= 12 else date(second, first)
+
+
 def numeric_date(month_number: str, day: str, number: str, written: str = "mdy") -> str:
     """Date in digits, with two-digit years between 1950 and 2049; three numbers if the month has no such day.
 
