@@ -82,7 +82,11 @@ def power(minus: str, exponent: str) -> str:
     return f"to the minus {cardinal(number)}" if minus else f"to the {ordinal(number)}"
 
 
+def unit_with_power(symbol: str, exponent: str | None) -> str:
+    """Unit behind "per": km², km2."""
+    return f"{_POWERS[exponent]} {unit(symbol)}" if exponent else unit(symbol)
+
+
 def ratio(symbol: str, per: str, exponent: str | None) -> str:
     """Unit per unit: kg/m³."""
-    size = f"{_POWERS[exponent]} " if exponent else ""
-    return f"{unit_names(symbol)[1]} per {size}{unit(per)}"
+    return f"{unit_names(symbol)[1]} per {unit_with_power(per, exponent)}"
