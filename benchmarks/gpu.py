@@ -21,16 +21,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.sizes import MARK, PUBLISHED, QUICK
+from benchmarks.sizes import MARK, QUICK
 from common import precision
 from common.arguments import positive
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.options import add_fields, from_options, option
 from common.parser import Parser
+from common.run.nvlog import read_log
 from common.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +45,7 @@ WAYS = {"Tacotron2": ("--graphs", "--compile"), "WaveGlow": ("--compile", "--com
 # cuBLAS needs a variable for reproducible results.
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONUNBUFFERED": "1"}
 BATCHES = (1, 4, 16, 64, 128)
+LATENCIES = ("latency", "p90_latency", "samples_per_sec", "rtf")  # of the benchmark's log
 INFERENCE_ROWS = ("tacotron2-inference", "waveglow-inference", "text-to-wav")
 SPEED_ROWS = (*INFERENCE_ROWS, "tacotron2-training", "waveglow-training", "first-sound")
 
@@ -93,21 +96,27 @@ def parts(options: GpuOptions) -> Iterator[GpuPart]:
     others = (
         [Path("tests/common/test_precision.py")] if options.quick else [f for f in gpu_tests() if f not in of_sound]
     )
+    own = ["-m", "benchmarks.gpu_parts"]
+    more = [*device, *quick, "-o", str(options.output)]
+    yield GpuPart(name="machine", words=(*own, "machine", *more), limit=120)
     yield GpuPart(name="tests", words=(*tests, *map(str, others)), limit=600, needs=TESTS)
-    own = {"training": NUMBERS, "profile": NUMBERS[:1], "resume": ("tf32", "float16"), "two-processes": ("float32",)}
-    for part, numbers in own.items():
-        for number in numbers:
-            for model in MODELS:
-                words = ("-m", "benchmarks.gpu_parts", part, "--model", model, "--numbers", number)
-                words += (*device, *quick, "-o", str(options.output))
-                yield GpuPart(name=f"{part} {model} {number}", words=words, limit=300)
+    formats = {
+        "training": NUMBERS,
+        "profile": NUMBERS[:1],
+        "resume": ("tf32", "float16"),
+        "two-processes": ("float32",),
+    }
+    for part, numbers in formats.items():
+        for number, model in product(numbers, MODELS):
+            words = (*own, part, "--model", model, "--numbers", number, *more)
+            yield GpuPart(name=f"{part} {model} {number}", words=words, limit=300)
     yield from _latencies(options, device)
     yield GpuPart(name="tests of sound", words=(*tests, *map(str, of_sound)), limit=300, needs=(*TESTS, *SOUND))
     yield GpuPart(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
     for model, ways in WAYS.items():
         for way in ways:  # a compiler takes minutes
-            words = ("-m", "benchmarks.gpu_parts", "way", "--model", model, f"--way={way}", *device, *quick)
-            yield GpuPart(name=f"way {way} {model} float16", words=(*words, "-o", str(options.output)), limit=600)
+            words = (*own, "way", "--model", model, f"--way={way}", *more)
+            yield GpuPart(name=f"way {way} {model} float16", words=words, limit=600)
     yield from _rows(options, [*device, *quick])
 
 
@@ -182,36 +191,26 @@ def kill_group(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def read_file(path: Path) -> Any:
-    """Read a JSON file, or the totals of a log; None if there is no file or no totals."""
-    if not path.exists():
-        return None
-    text = path.read_text(encoding="utf-8")
-    if path.name == "speed.json":
-        return json.loads(text)
-    records = [json.loads(line.removeprefix("DLLL ")) for line in text.splitlines() if line.strip()]
-    totals = [record["data"] for record in records if record.get("type") == "LOG" and record.get("step") == []]
-    return totals[-1] if totals else None
-
-
 def read_figures(part: GpuPart, output: str) -> Any:
-    """Figures from the part's file, or from the last marked line of its output; without one, the last line is a summary."""
-    if part.figures:
-        return read_file(part.figures)
-    lines = output.strip().splitlines()
-    marked = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
-    return json.loads(marked[-1]) if marked else {"summary": lines[-1] if lines else ""}
+    """Figures by name: of a part's file (rows of speed.json, or totals of a log), or of the last marked line of its output.
 
-
-def machine(options: GpuOptions) -> dict[str, Any]:
-    """Describe the device and the software; float32 products use TF32, as in the parts."""
-    from benchmarks.machine import Machine
-
-    device = precision.pick_device(cpu=options.device == "cpu")
-    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
-    described = Machine(device, options.quick).describe()
-    precision.free_cached_memory(device)  # the parts run in their own processes
-    return described
+    Without a marked line, the last one is a summary. None if there is no file or no totals.
+    """
+    if part.figures is None:
+        lines = output.strip().splitlines()
+        marked = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+        return json.loads(marked[-1]) if marked else {"summary": lines[-1] if lines else ""}
+    if not part.figures.exists():
+        return None
+    if part.figures.name == "speed.json":
+        rows = json.loads(part.figures.read_text(encoding="utf-8"))["rows"]
+        return {row["name"]: f"{row['ours']:.4g} {row['unit']}, {row['ratio']:.2f} × reference" for row in rows}
+    totals = [
+        data
+        for step, data in ((record.get("step"), record.get("data")) for record in read_log(part.figures))
+        if step == []
+    ]
+    return {name: totals[-1][name] for name in LATENCIES} if totals else None
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
@@ -221,60 +220,26 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def write_page(page: Path, source: Path, results: Sequence[Mapping[str, Any]]) -> None:
-    """Write a copy of `source` whose section between BEGIN and END has the results: a line for the machine, a row a part."""
+    """Write a copy of `source` whose section between BEGIN and END has the results, a row a part."""
     before, begin, rest = source.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{source}: expected the comments {BEGIN} and {END}")
-    rows, head = [], "Not measured yet."
-    for row in results:
-        figures, status = row["figures"], row["status"]
-        if row["part"] == "machine":
-            head = describe_machine(figures)
-        else:
-            rows.append([row["part"], result_of(row["part"], figures) if figures and status == "done" else status])
-    lines = [head, "", markdown_table("<<", ("part", "result"), rows)] if rows else [head]
+    rows = [(row["part"], text_of(row["figures"]) if row["status"] == "done" else row["status"]) for row in results]
+    table = markdown_table("<<", ("part", "result"), rows) if rows else "Not measured yet."
     with atomic_write(page) as file:
-        file.write("".join([before, BEGIN, "\n\n", "\n".join(lines).rstrip(), "\n\n", END, after]).encode())
+        file.write("".join([before, BEGIN, "\n\n", table, "\n\n", END, after]).encode())
 
 
-def describe_machine(m: Mapping[str, Any]) -> str:
-    """The machine in a line."""
-    rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in m["flops_per_sec"].items())
-    reads = f"reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s"
-    return f"{m['device']}, {m['cpu']}, PyTorch {m['torch']}, {m['date']}; {rates}, {reads}."
-
-
-def result_of(part: str, f: Mapping[str, Any]) -> str:
-    """The cell of a part's figures."""
-    kind, model, numbers, *_ = [*part.split(), "", ""]
-    if kind == "training":
-        rate, peak = f["ours_items_per_sec"], f["ours_peak_bytes"]
-        published = PUBLISHED.get((model, numbers))
-        shown = [f"{f['clips']} clips, {rate:,.0f} items/s, {rate / f['plain_items_per_sec']:.2f} × plain"]
-        if published:
-            shown.append(f"{rate / published:.2f} × one A100 as published")
-        off = 100 * (f["ours_forecast_bytes"] / peak - 1)
-        return "; ".join([*shown, f"peak {peak / 1e9:.2f} GB (forecast {off:+.0f} %)"])
-    if kind == "way":
-        rate = f["way_items_per_sec"]
-        gain = f"{rate:,.0f} items/s, {rate / f['default_items_per_sec']:.2f} × default"
-        sizes = [f["way_peak_bytes"], f["default_peak_bytes"]]
-        memory = "" if None in sizes else f"; peak {sizes[0] / 1e9:.2f} GB (default {sizes[1] / 1e9:.2f})"
-        return f"{gain}{memory}; first step {f['way_first_seconds']:.1f} s"
-    if kind == "text-to-wav":
-        times = f"{f['latency']:.3f} s, 90 % within {f['p90_latency']:.3f} s"
-        return f"{times}, {f['samples_per_sec']:,.0f} samples/s, RTF {f['rtf']:.1f}"
-    if kind == "loaders":
-        rates = ((row["model"], row["source"], row["workers"], row["items_per_sec"]) for row in f["rows"])
-        return "; ".join(f"{model}, {source}, {workers}: {rate:,.0f} items/s" for model, source, workers, rate in rates)
-    if kind == "speed":
-        rows = [f"{row['name']} {row['ours']:.4g} {row['unit']}, {row['ratio']:.2f} × reference" for row in f["rows"]]
-        return "; ".join(rows)
-    plain = {name: value for name, value in f.items() if name not in ("model", "numbers", "part_seconds")}
-    return ", ".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items()
-    )
+def text_of(figures: Any) -> str:
+    """A cell of figures: names with their values, numbers with three digits or as whole ones."""
+    if isinstance(figures, Mapping):
+        return ", ".join(f"{name} {text_of(value)}" for name, value in figures.items())
+    if isinstance(figures, list):
+        return "; ".join(map(text_of, figures))
+    if isinstance(figures, (int, float)) and abs(figures) >= 1000:
+        return f"{figures:,.0f}"
+    return f"{figures:.3g}" if isinstance(figures, float) else str(figures)
 
 
 def parse_args(argv: list[str]) -> GpuOptions:
@@ -313,14 +278,9 @@ def measure(wanted: Sequence[GpuPart], path: Path, options: GpuOptions) -> None:
     end = time.monotonic() + 60 * options.minutes
     done = {row["part"] for row in read_results(path) if row["status"] == "done"}
     with path.open("a", encoding="utf-8") as file:
-        for part in [GpuPart(name="machine", words=(), limit=0), *wanted]:
-            if part.name in done:
-                continue
+        for part in [part for part in wanted if part.name not in done]:
             print(f"{part.name} ...", flush=True)
-            if part.name == "machine":
-                outcome = PartOutcome(part.name, "done", 0.0, machine(options), "")
-            else:
-                outcome = run(part, end - time.monotonic())
+            outcome = run(part, end - time.monotonic())
             file.write(json.dumps(outcome._asdict()) + "\n")
             file.flush()
             reason = "" if outcome.status == "done" else f": {outcome.output.strip().splitlines()[-1:] or ['']}"

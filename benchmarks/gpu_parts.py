@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ import torch.multiprocessing
 from torch.profiler import profile, supported_activities
 
 from benchmarks.cases import LONGEST, clips, segments
-from benchmarks.sizes import GPU, MARK, QUICK
+from benchmarks.machine import Machine
+from benchmarks.sizes import GPU, MARK, PUBLISHED, QUICK
 from common import precision
 from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
@@ -54,7 +55,7 @@ QUICK_LONGEST = 12  # frames
 class PartOptions:
     """The flags of a part."""
 
-    model: str = option(None, "the model", choices=list(REGISTRY), required=True)
+    model: str = option("Tacotron2", "the model", choices=list(REGISTRY))
     numbers: str = option("float16", "number format of the training", choices=list(NUMBERS))
     way: str = option("", "flags of train.py that choose another way, for the part `way`", metavar="FLAGS")
     steps: int = option(STEPS, "steps to time", type=positive)
@@ -96,17 +97,37 @@ def make_batch(args: PartOptions, size: int, frames: int | None = None) -> Any:
     return clips(size, sizes.symbols, frames or sizes.frames)
 
 
+def machine(args: PartOptions) -> dict[str, Any]:
+    """The device and the software; float32 products use TF32, as in the other parts."""
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    return Machine(precision.pick_device(cpu=args.cpu), args.quick).describe()
+
+
 def training(args: PartOptions) -> dict[str, Any]:
     """Rates of plain and fast steps at the published batch size, and peak memory with its forecast."""
-    figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers}
     longest = QUICK_LONGEST if args.quick else LONGEST
-    for way, flags in (("plain", "--plain"), ("ours", "")):
-        figures |= {f"{way}_{name}": figure for name, figure in _measure(args, flags, longest).items()}
-        gc.collect()  # a state kept alive by a cycle would count in the next peak
+    figures = _compare({"plain": "--plain", "ours": ""}, lambda flags: _measure(args, flags, longest))
+    if published := PUBLISHED.get((args.model, args.numbers)):
+        figures["times_published_a100"] = figures["ours_items_per_sec"] / published
     return figures | {"clips": batch_size(args, REGISTRY[args.model])}
 
 
-def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float]:
+def optional_way(args: PartOptions) -> dict[str, Any]:
+    """Rates, peak memory and seconds of the first step, for the default way and for one that is off by default."""
+    return _compare({"default": "", "way": args.way}, lambda flags: _measure_steps(args, flags))
+
+
+def _compare(ways: Mapping[str, str], measure: Callable[[str], dict[str, float | None]]) -> dict[str, Any]:
+    """Figures of two ways, by name and flags of train.py, and how many times as fast the second one is."""
+    figures: dict[str, Any] = {}
+    for name, flags in ways.items():
+        figures |= {f"{name}_{figure}": value for figure, value in measure(flags).items()}
+        gc.collect()  # a state kept alive by a cycle would count in the next peak
+    base, own = (figures[f"{name}_items_per_sec"] for name in ways)
+    return figures | {f"times_{next(iter(ways))}": own / base}
+
+
+def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float | None]:
     """Items per second of one way, and in bytes the peak of a step with the longest clips and its forecast."""
     state = build(args, flags)
     device, size = state.setup.dist.device, batch_size(args, state.setup.spec)
@@ -120,16 +141,7 @@ def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float]:
     }
 
 
-def optional_way(args: PartOptions) -> dict[str, Any]:
-    """Rates, peak memory and seconds of the first step, for the default way and for one that is off by default."""
-    figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers, "way": args.way}
-    for name, flags in (("default", ""), ("way", args.way)):
-        figures |= {f"{name}_{figure}": value for figure, value in _measure_steps(args, flags).items()}
-        gc.collect()
-    return figures
-
-
-def _measure_steps(args: PartOptions, flags: str) -> dict[str, Any]:
+def _measure_steps(args: PartOptions, flags: str) -> dict[str, float | None]:
     state = build(args, flags)
     device = state.setup.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.setup.spec)), device)
@@ -175,11 +187,12 @@ def profile_step(args: PartOptions) -> dict[str, Any]:
     order = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     rows = profiler.key_averages().table(sort_by=order, row_limit=15)
     (args.output / f"profile_{args.model}_{args.numbers}.txt").write_text(rows, encoding="utf-8")
-    idle = max(0.0, 1 - busy / undisturbed) if on_gpu else None
-    return {
-        "model": args.model, "numbers": args.numbers, "step_seconds": undisturbed, "profiled_seconds": seconds,
-        "busy_seconds": busy if on_gpu else None, "idle_share": idle, "kernels": len(kernels) if on_gpu else None,
-    }  # fmt: skip
+    figures = {"step_seconds": undisturbed, "profiled_seconds": seconds}
+    return figures | (
+        {"busy_seconds": busy, "idle_share": max(0.0, 1 - busy / undisturbed), "kernels": len(kernels)}
+        if on_gpu
+        else {}
+    )
 
 
 def _spans_on_gpu(events: Iterable[Any]) -> list[tuple[float, float]]:
@@ -218,7 +231,7 @@ def resume(args: PartOptions) -> dict[str, Any]:
     pairs = zip(state.model.parameters(), later.model.parameters(), strict=True)
     difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
     exact = got == wanted and difference == 0
-    return {"model": args.model, "numbers": args.numbers, "exact": exact, "difference": difference}
+    return {"exact": exact, "difference": difference}
 
 
 def two_processes(args: PartOptions) -> dict[str, Any]:
@@ -240,7 +253,7 @@ def two_processes(args: PartOptions) -> dict[str, Any]:
     alone = [weight.detach().cpu() for weight in state.model.parameters()]
     between = max(float((a - b).abs().max()) for a, b in zip(*together, strict=True))
     apart = max(float((a - b).abs().max()) for a, b in zip(together[0], alone, strict=True))
-    return {"model": args.model, "numbers": args.numbers, "between_processes": between, "from_one_process": apart}
+    return {"between_processes": between, "from_one_process": apart}
 
 
 def _batch_of(args: PartOptions, rank: int) -> Any:
@@ -266,6 +279,7 @@ def _weights_after_two_steps(args: PartOptions, dist: Dist) -> list[torch.Tensor
 
 
 PARTS: dict[str, Callable[[PartOptions], dict[str, Any]]] = {
+    "machine": machine,
     "training": training,
     "way": optional_way,
     "profile": profile_step,
