@@ -28,20 +28,6 @@ def samples(folder: Path) -> np.ndarray:
     return wavfile.read(folder / "audio_0.wav")[1] / 32768
 
 
-def test_levels_of_the_files_and_a_flag_without_effect(tmp_path: Path) -> None:
-    quiet = ["-s", 0.2, "--max-decoder-steps", 3]
-    for mode in ("none", "peak", "loudness"):
-        succeed("inference.py", *words(tmp_path / mode, *quiet, "--normalize", mode))
-    none, peak, loudness = (samples(tmp_path / mode) for mode in ("none", "peak", "loudness"))
-    assert np.abs(peak).max() == pytest.approx(1, abs=1e-4) and np.abs(none).max() < 0.99
-    np.testing.assert_allclose(peak * np.abs(none).max(), none, atol=2e-4)
-    assert np.abs(loudness).max() <= 1
-    assert np.sqrt((loudness**2).mean()) == pytest.approx(min(0.1, np.sqrt((peak**2).mean())), rel=1e-3)
-    printed = succeed("inference.py", *words(tmp_path / "default", *quiet, "--precompute"))
-    assert "note: --precompute has no effect here" in printed
-    assert np.array_equal(samples(tmp_path / "default"), none)
-
-
 def test_the_reading_changes_the_speech_and_stands_in_the_log(tmp_path: Path) -> None:
     for reading in ("spoken", "as-published"):
         succeed("inference.py", *words(tmp_path / reading, *QUIET, "--text-reading", reading, text=NUMBERS))

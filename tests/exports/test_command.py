@@ -176,7 +176,7 @@ def test_an_older_export_stays_until_the_new_one_is_whole(tmp_path) -> None:
     writer.add("tts/1/old.py", b"1", {}, {})
     writer.finish(**SETTINGS)
     assert set(exported(folder)) == {"export.json", "old.bin", "tts/1/old.py"}
-    (folder / "notes.txt").write_text("mine")
+    (folder / "tts" / "notes.txt").write_text("mine")
     before = exported(folder)
     ExportWriter(folder).add("old.bin", b"half", {}, {})
     assert {name: data for name, data in exported(folder).items() if name in before} == before

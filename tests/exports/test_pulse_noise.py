@@ -1,24 +1,20 @@
-"""Pulse-noise with the operations of other runtimes against the plain one: as modules, as ONNX, and in the single file.
+"""Pulse-noise with the operations of other runtimes against the plain one: as modules and as ONNX.
 
 Tolerance: 1e-3 of audio, as that of a stream. The phase of the pulses adds up the rounding of the pitch.
 """
 
-import math
-
-import numpy as np
 import pytest
 import torch
 
-from common.audio.stft import SILENCE, STFT
+from common.audio.stft import STFT
 from common.inference.config import SynthesisConfig
 from exports import engines, pulse_noise
 from exports.pulse_noise import Pair, PairSTFT, VocodePulseNoise
-from exports.random_numbers import KeepMasks, WhiteNoise
 from exports.voice import load_voice
 from pulse_noise import synthesis
 from pulse_noise.model import PulseNoise
 from synthesizer import Synthesizer
-from tests.exports.conftest import AUDIO, pulse_noise_model, pulse_noise_source, skip_without_packages
+from tests.exports.conftest import AUDIO, pulse_noise_model, pulse_noise_source
 
 TOLERANCE = 1e-3
 TEXTS = ["The trains leave at ten.", "One.", "Where did you put them?"]
@@ -101,34 +97,3 @@ def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(export_of) -> No
         torch.testing.assert_close(one.audio, other.audio, rtol=0, atol=TOLERANCE)
     parts, others = (torch.cat(list(voice.stream(TEXTS[0]))) for voice in (ours, plain))
     torch.testing.assert_close(parts, others, rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_each_item_of_the_single_file_equals_the_plain_models(export_of, monkeypatch) -> None:
-    """Alone and in a batch, whether it ends by itself or at the limit of steps."""
-    skip_without_packages()
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(export_of("onnx").parent / "onnx-pulse-noise" / "tts.onnx"))
-    assert {value.name for value in session.get_inputs()} == {"ids", "lengths"}  # the others have defaults
-    source, lengths, seeds = pulse_noise_source(), [6, 11, 20], np.array([3, 4, 5])
-    ids = torch.randint(1, 100, (3, 20), generator=torch.Generator().manual_seed(0))
-    ids *= torch.arange(20) < torch.tensor(lengths)[:, None]
-    decoder, hop = source.acoustic.decoder, source.vocoder.config.hop_length
-    draw = KeepMasks(decoder.prenet.dim, decoder.prenet.p_dropout)
-    for limit in (4, 25):
-        inputs = {"ids": ids.numpy(), "lengths": np.array(lengths), "seeds": seeds, "max_steps": np.array(limit)}
-        audio, audio_lengths, _, mel_lengths = session.run(None, inputs)
-        for i, length in enumerate(lengths):
-            seed, steps = torch.tensor([seeds[i]]), iter(range(100))
-            masks = lambda number, batch, device: draw(torch.tensor(next(steps)), seed)[None]  # noqa: B023, E731
-            monkeypatch.setattr(decoder.prenet, "draw_keep_masks", masks)
-            mels, (frames,), _ = source.acoustic.infer(ids[i : i + 1, :length], torch.tensor([length]), limit)
-            filled = torch.full((1, mels.shape[1], max(8, mels.shape[2]) + 1), SILENCE)
-            filled[:, :, :frames] = mels[:, :, :frames]
-            sound = source.vocoder.infer(filled, WhiteNoise(hop)(filled, seed))[0, : int(frames) * hop]
-            assert (audio_lengths[i], mel_lengths[i]) == (len(sound), frames)
-            found = torch.from_numpy(audio[i])
-            torch.testing.assert_close(found[: len(sound)], sound, rtol=0, atol=TOLERANCE)
-            assert not found[len(sound) :].any() and math.isfinite(float(found.abs().max()))

@@ -7,7 +7,6 @@ float16: 0.005, as a rounding is 1/2048.
 
 import functools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ import torch
 from common.inference.config import SynthesisConfig
 from exports import engines
 from exports.aotinductor import open_package
-from exports.models import PartwiseTacotron2
 from exports.vocoders import VOCODERS
 from exports.voice import ACOUSTIC_PARTS, load_voice
 from synthesizer import Speech, Synthesizer
@@ -95,36 +93,6 @@ def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(voice_of, source
     assert_same(ours, plain.speak(texts))
     assert max(float(speech.audio.abs().max()) for speech in ours) > 0.01
     assert len(ours) == 1 or len({len(speech.audio) for speech in ours}) > 1
-
-
-def recorded_masks(voice: Synthesizer, monkeypatch) -> list[torch.Tensor]:
-    """A list that receives the prenet's masks (2, B, P) of each step of a voice."""
-    model, steps = voice.acoustic.model, []
-    if isinstance(model, PartwiseTacotron2):
-        step = model.step
-        recording = lambda frames, keep, *state: steps.append(keep) or step(frames, keep, *state)  # noqa: E731
-        monkeypatch.setattr(model, "step", recording)
-    else:
-        infer = model.module.infer
-        scripted = SimpleNamespace(infer=lambda *inputs: steps.extend(inputs[3]) or infer(*inputs))
-        monkeypatch.setattr(model, "module", scripted)
-    return steps
-
-
-@pytest.mark.parametrize("target", ["torchscript", "onnx"])
-def test_dropout_differs_between_steps_lines_and_seeds(export_of, monkeypatch, target: str) -> None:
-    """And repeats for the same seed, line and step."""
-    endless = SynthesisConfig(options={"gate_threshold": 1.0, "max_decoder_steps": 20})
-    voice = load_voice(export_of(target), endless)
-    steps, runs = recorded_masks(voice, monkeypatch), []
-    for seed in (1, 2, 1):
-        voice.with_settings(seed).speak(["The trains leave at ten."] * 2)
-        runs.append(torch.stack(steps[:20]).permute(2, 0, 1, 3).flatten(2))  # (line, step, bits)
-        steps.clear()
-    assert torch.equal(runs[0], runs[2])
-    lines = torch.cat(runs[:2]).tolist()
-    assert len({str(line) for line in lines}) == 4
-    assert all(len({str(bits) for bits in line}) > 0.8 * len(line) for line in lines)  # 12 bits may coincide by chance
 
 
 @pytest.mark.parametrize("target", ["torchscript", "onnx"])

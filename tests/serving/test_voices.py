@@ -10,7 +10,7 @@ from common.inference.config import GRIFFIN_LIM
 from serving.config import ServingConfig
 from serving.errors import RequestError
 from serving.stream import SpeechRequest
-from serving.voices import Voices, find_voices
+from serving.voices import Voices
 from synthesizer import EMBEDDED, Line
 from tests.recipe import train_tiny_model
 from tests.serving.conftest import reference
@@ -49,16 +49,6 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     assert voices_of(tmp_path, vocoder="waveglow").vocoders("anna") == [GRIFFIN_LIM]
 
 
-def test_the_best_checkpoint_of_a_training_comes_before_its_last(tmp_path: Path) -> None:
-    target = EMBEDDED / "tacotron2.safetensors"
-    folder = make_voice(tmp_path / "mine", checkpoint_Tacotron2_last__pt=target, checkpoint_Tacotron2_best__pt=target)
-    (files,) = find_voices(ServingConfig(voices=tmp_path, embedded=False))
-    assert files.acoustic.path == folder / "checkpoint_Tacotron2_best.pt"
-    (folder / "checkpoint_Tacotron2_best.pt").unlink()
-    (files,) = find_voices(ServingConfig(voices=tmp_path, embedded=False))
-    assert files.acoustic.path == folder / "checkpoint_Tacotron2_last.pt"
-
-
 def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp_path: Path) -> None:
     embedded(tmp_path / "nova")
     voices = voices_of(tmp_path)
@@ -72,7 +62,12 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
     folder = embedded(tmp_path / "ben", tacotron2__pt="tacotron2.safetensors", waveglow__pt="waveglow.safetensors")
     (folder / "notes").mkdir()  # no voice
     voices = voices_of(folder)
-    assert voices.names == ["embedded", "ben"]
+    assert voices.names == ["embedded", "ben"] and voices.vocoders("ben")[0] == "waveglow"
+    (folder / "config.json").write_text('{"name": "mine", "vocoder": "griffin-lim"}')
+    assert voices_of(folder).names == ["embedded", "mine"] and voices_of(folder).vocoders("mine")[0] == GRIFFIN_LIM
+    (folder / "config.json").write_text('{"name": "embedded"}')
+    with pytest.raises(DataError, match="this name belongs to the embedded voice; rename the folder"):
+        voices_of(folder)
     assert voices.vocoder_of("ben", None) == voices.vocoder_of("ben", "") == "waveglow"
     assert voices.vocoder_of("ben", GRIFFIN_LIM) == GRIFFIN_LIM
 
@@ -95,8 +90,6 @@ def test_mistakes_name_the_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"empty: no acoustic model, expected tacotron2.safetensors, tacotron2.pt"):
         voices_of(tmp_path)
     embedded(tmp_path / "other" / "embedded")
-    with pytest.raises(DataError, match=r"embedded: this name belongs to the embedded voice"):
-        voices_of(tmp_path / "other")
     with pytest.raises(DataError, match=r"--default-voice clara: no such voice, expected embedded"):
         voices_of(tmp_path / "other", embedded=False, default_voice="clara")
     with pytest.raises(UsageError, match="--no-embedded: no voice is left"):

@@ -172,23 +172,6 @@ def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatc
     assert [voice.name for answer in answers for voice in Info.from_event(answer).tts[0].voices] == ["embedded"] * 5
 
 
-def test_a_client_that_reads_nothing_is_cut_off(monkeypatch) -> None:
-    """Else its request would keep its place in the queue."""
-
-    async def wait_for_the_end(handler: Any, event: Any) -> None:
-        while not handler.writer.transport.is_closing():
-            await asyncio.sleep(0.01)
-        raise ConnectionResetError
-
-    async def steps(client: Any) -> Any:
-        await client.write_event(Synthesize("Two.").event())
-        return await asyncio.wait_for(client.read_event(), 20)
-
-    monkeypatch.setattr("wyoming.server.AsyncEventHandler.write_event", wait_for_the_end)
-    with running_engine(idle_timeout=0.5) as engine:
-        assert with_client(engine, steps) is None
-
-
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     async def steps(client: Any) -> None:
         await client.write_event(Synthesize(LONG * 20).event())
@@ -268,16 +251,15 @@ def test_addresses_that_need_no_key(address: str, networks: tuple[str, ...], fou
     assert is_among(address, (*HERE, *networks)) is found
 
 
-@pytest.mark.parametrize("address", ["192.168.1.5", "127.0.0.1"])
-def test_with_a_key_other_machines_are_refused(address: str, monkeypatch) -> None:
+@pytest.mark.parametrize(("address", "kind"), [("192.168.1.5", "error"), ("127.0.0.1", "info")])
+def test_with_a_key_other_machines_are_refused(address: str, kind: str, monkeypatch) -> None:
     async def steps(client: Any) -> Any:
         await client.write_event(Describe().event())
         return await client.read_event()
 
     monkeypatch.setattr("serving.wyoming.Handler._client", lambda handler: address)
     with running_engine(api_key="secret") as engine:
-        event = with_client(engine, steps)
-    assert event.type == ("info" if address == "127.0.0.1" else "error")
+        assert with_client(engine, steps).type == kind
 
 
 def test_texts_are_logged_on_demand_alone(caplog) -> None:

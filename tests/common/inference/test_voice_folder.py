@@ -10,8 +10,6 @@ from scipy.io import wavfile
 from common.errors import DataError
 from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
 from models import RECIPE, REGISTRY
-from serving.config import ServingConfig
-from serving.voices import find_voices
 from tests.recipe import run, succeed, train_tiny_model
 
 SPECS = RECIPE.values()
@@ -60,16 +58,6 @@ def test_mistakes_in_a_folder_name_the_file(folder: Path, tmp_path: Path) -> Non
         voice_name(folder)
     result = run("inference.py", "-i", "phrases/phrase.txt", "--voice", folder)
     assert result.code == 1 and result.err.startswith(f"error: {folder}/config.json: a list")
-
-
-def test_the_server_takes_the_folder_of_one_voice(folder: Path) -> None:
-    (folder / "config.json").write_text('{"name": "mine", "vocoder": "waveglow"}')
-    (voice,) = find_voices(ServingConfig(voices=folder, embedded=False))
-    assert (voice.name, voice.default_vocoder, list(voice.vocoders)) == ("mine", "waveglow", ["waveglow"])
-    assert voice.acoustic.path == folder / "tacotron2.pt"
-    (folder / "config.json").write_text('{"name": "embedded"}')
-    with pytest.raises(DataError, match="this name belongs to the embedded voice; rename the folder"):
-        find_voices(ServingConfig(voices=folder))
 
 
 def test_the_first_of_several_files_of_a_model_is_taken(tmp_path: Path) -> None:
