@@ -37,16 +37,16 @@ from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.fast import Request
 from common.files import move_aside
 from common.inference.arguments import (
-    add_vocoding_arguments,
-    add_voice_argument,
+    add_voice_arguments,
     named_checkpoints,
     own_flags,
     synthesis_config,
+    vocoder_flags,
 )
-from common.inference.config import DENOISING_STRENGTH, SynthesisConfig, problems_below_zero
+from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
-from common.options import add_fields, from_options, option
+from common.options import NOT_NEGATIVE, add_fields, flag_of, from_options, option
 from common.parser import Parser
 from common.run.nvlog import Log, NvLog
 from common.spec import ModelSpec, Options
@@ -255,19 +255,9 @@ def make_parser() -> argparse.ArgumentParser:
         description="Time speech synthesis as in the published latency tables; Ctrl-C prints the results so far.",
     )
     add_fields(parser, LatencyOptions)
-    add = parser.add_argument
-    add_voice_argument(parser)
-    for spec in REGISTRY.values():
-        add(
-            f"--{spec.flag}",
-            dest=spec.flag,
-            type=Path,
-            metavar="CHECKPOINT",
-            help=f"{spec.role} model (default: random weights)",
-        )
-    vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
-    add("--vocoder", choices=vocoders, help="vocoder (default: the one with a checkpoint, or the first)")
-    add_vocoding_arguments(parser)
+    add, specs = parser.add_argument, REGISTRY.values()
+    vocoder = "vocoder (default: the one with a checkpoint, or the first)"
+    add_voice_arguments(parser, specs, "random weights", vocoder_flags(specs), vocoder)
     parser.set_defaults(denoising_strength=DENOISING_STRENGTH)
     add("--seed", type=seed, default=0, help="random seed of the weights")
     add_fields(parser, SynthesisConfig, "half", "int8", "plain")
@@ -288,7 +278,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     for flag, path in named_checkpoints(args, REGISTRY.values()).items():
         setattr(args, flag, path)
     numbers = ("warmup", "sigma_infer", "denoising_strength")
-    wrong = problems_below_zero({name: getattr(args, name) for name in numbers})
+    wrong = [problem for name in numbers for problem in NOT_NEGATIVE.problems(flag_of(name), getattr(args, name), str)]
     trained = select_spec("acoustic", vars(args)).flag
     if args.mel_frames and getattr(args, trained):
         wrong.append(

@@ -20,11 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.arguments import given_options, seed
-from common.audio.audio_processing import NORMALIZATIONS
+from common.arguments import given_options
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
-from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints, vocoder_flags
+from common.inference.arguments import add_voice_arguments, named_checkpoints, vocoder_flags
 from common.inference.config import SynthesisConfig
 from common.inference.outputs import OTHERS_WRITTEN, UNFIT, write_sound
 from common.inference.pictures import write_picture
@@ -61,13 +60,11 @@ def main(argv: list[str] | None = None) -> None:
     parse_args(sys.argv[1:] if argv is None else argv)()
 
 
-def write_export(
-    target: str, checkpoints: Mapping[str, Path], folder: Path | None, output: Path, config: SynthesisConfig
-) -> None:
-    """Load plain models and write a target's files; `checkpoints` are by the models' flags, `folder` is the voice's."""
-    source = load_source(vocoders_for(target), checkpoints, config, folder)
+def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
+    """Load plain models and write a target's files."""
+    source = load_source(vocoders_for(args.target), named_checkpoints(args, SPECS), config, args.voice)
     print(f"voice: {source.voice.description}", flush=True)
-    export(target, source, output)
+    export(args.target, source, args.output)
 
 
 def run(directory: Path, options: RunOptions, settings: Mapping[str, Any]) -> None:
@@ -114,7 +111,7 @@ def parse_args(argv: list[str]) -> Callable[[], None]:
         check_vocoder(args.target, args.vocoder)
     values = {"vocoder": args.vocoder, "sigma_infer": args.sigma_infer, "denoising_strength": strength}
     config = SynthesisConfig(**values, plain=True)
-    return lambda: write_export(args.target, named_checkpoints(args, SPECS), args.voice, args.output, config)
+    return partial(write_export, args, config)
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:
@@ -129,25 +126,18 @@ def _export_parser() -> argparse.ArgumentParser:
     parser = _make_parser(f"{{{','.join(TARGETS)},run}} -o DIR [flags]")
     add = parser.add_argument
     add("target", choices=list(TARGETS), help="runtime to export for")
-    add_voice_argument(parser)
-    for spec in SPECS:
-        default = f"{spec.role} model (default: chosen as by inference.py)"
-        add(f"--{spec.flag}", dest=spec.flag, type=Path, metavar="CHECKPOINT", help=default)
-    default = "the voice's, or the first that the target can hold"
-    add("--vocoder", choices=vocoder_flags(SPECS), help=f"vocoder to export (default: {default})")
+    vocoder = "vocoder to export (default: the voice's, or the first that the target can hold)"
+    add_voice_arguments(parser, SPECS, "chosen as by inference.py", vocoder_flags(SPECS), vocoder)
     add("-o", "--output", type=Path, required=True, help="directory of the export; replaces an older export in it")
-    add_vocoding_arguments(parser)
     return parser
 
 
 def _run_parser() -> argparse.ArgumentParser:
     parser = _make_parser("run DIR -i PHRASES [flags]")
-    add, default = parser.add_argument, SynthesisConfig
+    add = parser.add_argument
     add("directory", type=Path, metavar="DIR", help="directory of an export")
     add_fields(parser, RunOptions)
-    add("--seed", type=seed, default=default.seed, help="seed of dropout and noise; the same seed gives the same sound")
-    add_fields(parser, SynthesisConfig, "longest_piece")
-    add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help="loudness normalisation of each sound")
+    add_fields(parser, SynthesisConfig, "seed", "longest_piece", "normalize")
     add("-s", "--sigma-infer", type=float, help="standard deviation of the noise (default: the export's)")
     add("-d", "--denoising-strength", type=float, help="share of the hum to subtract (default: the export's)")
     return parser

@@ -45,16 +45,10 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defa
 
     `defaults` replace those of SynthesisConfig.
     """
-    add = parser.add_argument
-    add_voice_argument(parser)
-    for spec in specs:
-        newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
-        default = f"(default: {newest}, or the embedded voice)"
-        add(f"--{spec.flag}", dest=spec.flag, type=Path, metavar="CHECKPOINT", help=f"{spec.role} model {default}")
     default = f"the one with a checkpoint, or {GRIFFIN_LIM}; embedded voice: the one in its config.json"
     vocoder = f"vocoder; {GRIFFIN_LIM} needs no model (default: {default})"
-    add("--vocoder", choices=[*vocoder_flags(specs), GRIFFIN_LIM], help=vocoder)
-    add_vocoding_arguments(parser)
+    newest = f"{TRAINED}/checkpoint_{{}}_last.pt, or the embedded voice"
+    add_voice_arguments(parser, specs, newest, [*vocoder_flags(specs), GRIFFIN_LIM], vocoder)
     add_fields(parser, SynthesisConfig, "seed", "lexicon", **defaults)
     precision = parser.add_mutually_exclusive_group()
     add_fields(precision, SynthesisConfig, "half")
@@ -66,13 +60,15 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defa
     add_retired_arguments(parser, RETIRED)
 
 
-def add_voice_argument(parser: argparse.ArgumentParser) -> None:
-    """Add --voice."""
+def add_voice_arguments(
+    parser: argparse.ArgumentParser, specs: Specs, default: str, vocoders: list[str], vocoder_help: str
+) -> None:
+    """Add the flags that name a voice, its checkpoints (`default`: what a model without one is; {} is its name) and its vocoder."""
     add_fields(parser, SpeakingOptions, "voice")
-
-
-def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the step from mels to audio."""
+    for spec in specs:
+        help_text = f"{spec.role} model (default: {default.format(spec.name)})"
+        parser.add_argument(f"--{spec.flag}", dest=spec.flag, type=Path, metavar="CHECKPOINT", help=help_text)
+    parser.add_argument("--vocoder", choices=vocoders, help=vocoder_help)
     add_fields(parser, SynthesisConfig, "sigma_infer", "denoising_strength")
 
 

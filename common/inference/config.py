@@ -15,7 +15,7 @@ from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.data.lexicon import Lexicon, lexicon_of
 from common.errors import DataError, UsageError
-from common.options import NOT_NEGATIVE, Check, flag_of, from_options, option, problems_of
+from common.options import NOT_NEGATIVE, Check, from_options, option, problems_of
 from common.spec import AcousticInference, ModelSpec
 
 GRIFFIN_LIM = "griffin-lim"  # instead of a vocoder model
@@ -94,12 +94,6 @@ class SynthesisConfig:
             problems.append("--speed: needs the package av, which `python -m pip install av` installs")
         if problems:
             raise UsageError("\n".join(problems))
-
-
-def problems_below_zero(values: Mapping[str, float | None]) -> list[str]:
-    """List a message for each option that is not a finite number of at least 0; None passes."""
-    wrong = {name: value for name, value in values.items() if value is not None and not NOT_NEGATIVE.holds(value)}
-    return [f"{flag_of(name)}: {value}, expected {NOT_NEGATIVE.expected}" for name, value in wrong.items()]
 
 
 def contradictions(
