@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -136,12 +136,6 @@ def segments(size: int, samples: int) -> WaveGlowBatch:
     return WaveGlowBatch(mels, audio, torch.full((size,), samples), ("noise",) * size)
 
 
-def tacotron2_training(setting: Setting) -> Iterator[MakeCase]:
-    """Cases with batches of equal clips, or of LJSpeech's lengths."""
-    for batch in setting.sizes.batches:
-        yield functools.partial(tacotron2_step, setting, batch)
-
-
 def tacotron2_step(setting: Setting, batch: int) -> Case:
     """Case of a training step with `batch` clips."""
     sizes = setting.sizes
@@ -149,12 +143,6 @@ def tacotron2_step(setting: Setting, batch: int) -> Case:
     noise = clips(batch, sizes.symbols, sizes.frames)
     make = functools.partial(TrainingStep, "Tacotron2", sizes.tacotron2, noise, alone(setting.device))
     return training_case(f"Tacotron 2 training, {batch} clips of {lengths}", make, setting, "frames/s")
-
-
-def waveglow_training(setting: Setting) -> Iterator[MakeCase]:
-    """Cases with segments of equal length, for each number of channels."""
-    for channels in setting.sizes.training_channels:
-        yield functools.partial(waveglow_step, setting, channels)
 
 
 def waveglow_step(setting: Setting, channels: int) -> Case:
@@ -168,15 +156,10 @@ def waveglow_step(setting: Setting, channels: int) -> Case:
     return training_case(f"WaveGlow-{channels} training, {shape}", make, setting, "samples/s")
 
 
-def tacotron2_inference(setting: Setting) -> Iterator[MakeCase]:
-    """Cases with one text and a gate that never fires, in each precision."""
-    yield functools.partial(decoding, setting, Request(), "float32")
-    yield functools.partial(decoding, setting, Request(half=True), "half-precision weights")
-
-
-def decoding(setting: Setting, request: Request, numbers: str) -> Case:
-    """Case of a scripted plain decoder against the prepared one."""
-    sizes, device = setting.sizes, setting.device
+def decoding(setting: Setting, half: bool) -> Case:
+    """Case of a scripted plain decoder, for one text and with a gate that never fires, against the prepared one."""
+    sizes, device, request = setting.sizes, setting.device, Request(half)
+    numbers = "half-precision weights" if half else "float32"
     options, texts = synthesis_options(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
     plain, model = (make_ready("acoustic", options, device, how) for how in (None, request))
     scripted = exported_acoustic(ScriptedTacotron2(script_acoustic(plain.model), plain.model.config), plain.options)
@@ -195,7 +178,7 @@ def decoding(setting: Setting, request: Request, numbers: str) -> Case:
         lambda: mels_from_texts(texts, scripted, device, False),
         lambda: mels_from_texts(texts, model, device, request.half),
         work,
-        request.half,
+        half,
         ms_each=True,
     )
 
@@ -290,13 +273,6 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
     return Case(title, "x real time", seconds, *calls, work, request.half, int8=request.int8)
 
 
-def first_sound(setting: Setting) -> Iterator[MakeCase]:
-    """Cases from the start of inference.py: to the whole sound of a short text, and to the first sound with --stream."""
-    sizes, live = setting.sizes, "Start to first sound (reference: to all of it)"
-    yield functools.partial(starting, setting, "Start to sound", sizes.first_frames, "audio_0.wav")
-    yield functools.partial(starting, setting, live, sizes.decoder_frames, "live", "--stream")
-
-
 def starting(setting: Setting, title: str, frames: int, output_name: str, flag: str = "") -> Case:
     """Case from the start of a process to sound in a file, which `flag` may name.
 
@@ -380,11 +356,21 @@ def step_bytes(model: Any, half: bool) -> int:
     return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
 
 
-ROWS: dict[str, Callable[[Setting], Iterator[MakeCase]]] = {
-    "tacotron2-training": tacotron2_training,
-    "waveglow-training": waveglow_training,
-    "tacotron2-inference": tacotron2_inference,
+def first_sounds(setting: Setting) -> list[MakeCase]:
+    """Cases from the start of inference.py: to the whole sound of a short text, and to the first sound with --stream."""
+    sizes, live = setting.sizes, "Start to first sound (reference: to all of it)"
+    return [
+        functools.partial(starting, setting, "Start to sound", sizes.first_frames, "audio_0.wav"),
+        functools.partial(starting, setting, live, sizes.decoder_frames, "live", "--stream"),
+    ]
+
+
+# By a row's name, what lists its cases: by batch size, number of channels or number format.
+ROWS: dict[str, Callable[[Setting], Iterable[MakeCase]]] = {
+    "tacotron2-training": lambda one: [functools.partial(tacotron2_step, one, batch) for batch in one.sizes.batches],
+    "waveglow-training": lambda one: [functools.partial(waveglow_step, one, n) for n in one.sizes.training_channels],
+    "tacotron2-inference": lambda one: [functools.partial(decoding, one, half) for half in (False, True)],
     "waveglow-inference": waveglow_inference,
     "text-to-wav": text_to_wav,
-    "first-sound": first_sound,
+    "first-sound": first_sounds,
 }

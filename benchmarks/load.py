@@ -22,7 +22,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -152,7 +153,7 @@ def serve(options: LoadOptions, batching: bool) -> Iterator[tuple[str, psutil.Pr
         if not line:
             raise DataError(f"python -m serving {shlex.join(flags)}: ends with exit code {process.wait()}")
         fields = json.loads(line)
-        Thread(target=drain, args=(process.stdout,), daemon=True).start()  # a full pipe would stop the server
+        Thread(target=deque, args=(process.stdout, 0), daemon=True).start()  # a full pipe would stop the server
         url = f"http://{fields['host']}:{fields['port']}"
         wait_until_ready(url, process)
         yield url, psutil.Process(process.pid)
@@ -161,12 +162,6 @@ def serve(options: LoadOptions, batching: bool) -> Iterator[tuple[str, psutil.Pr
     finally:
         process.kill()
         process.wait()
-
-
-def drain(lines: Iterable[str]) -> None:
-    """Read lines to their end."""
-    for _ in lines:
-        pass
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:

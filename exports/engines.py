@@ -17,8 +17,8 @@ TENSORRT = "TensorrtExecutionProvider"
 BY_NAME_ONLY = (TENSORRT, "AzureExecutionProvider")
 
 
-def open_session(path: Path, provider: str | None = None, **settings: Any) -> Any:
-    """Open an ONNX file with ONNX Runtime, on as many threads as PyTorch has.
+def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Call:
+    """Open an ONNX file with ONNX Runtime, on as many threads as PyTorch has, as a call.
 
     Args:
         path: the file.
@@ -40,14 +40,9 @@ def open_session(path: Path, provider: str | None = None, **settings: Any) -> An
     # Each session has its own threads, which would spin between calls and take cores from the other parts and from PyTorch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return runtime.InferenceSession(str(path), options, providers=[(provider, settings), *others])
+        session = runtime.InferenceSession(str(path), options, providers=[(provider, settings), *others])
     except Exception as error:  # its exceptions have no common class
         raise DataError(f"{path}: ONNX Runtime rejects it ({error})") from None
-
-
-def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Call:
-    """Open an ONNX file as a call; arguments and errors as in open_session."""
-    session = open_session(path, provider, **settings)
     names = [value.name for value in session.get_inputs()]
 
     def run(*inputs: Tensor) -> Any:
