@@ -64,7 +64,7 @@ class Step(nn.Module):
         values: Tensor,
         keys: Tensor,
         padding: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         """Frames (B, r·M) of the step before, keep masks (2, B, P), state, memory -> state, frames (B, r·M), gate logits (B,)."""
         state = DecoderState(
             attention_hidden, attention_cell, context, weights, cumulative, decoder_hidden, decoder_cell
@@ -73,17 +73,7 @@ class Step(nn.Module):
         state = self.decoder.step(x, state, Memory(values, keys, padding))
         output = torch.cat((state.decoder_hidden, state.context), dim=1)
         gate = self.decoder.gate_layer(output)[:, 0]
-        return (
-            state.attention_hidden,
-            state.attention_cell,
-            state.context,
-            state.weights,
-            state.cumulative,
-            state.decoder_hidden,
-            state.decoder_cell,
-            self.decoder.linear_projection(output),
-            gate,
-        )
+        return *state, self.decoder.linear_projection(output), gate
 
 
 class Refine(nn.Module):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import fields
 
 from common.arguments import environment_argv, given_options
 from common.inference.config import SynthesisConfig
@@ -17,28 +18,24 @@ from common.parser import Parser
 from serving.config import API_KEY_VARIABLE, ServingConfig
 from serving.logs import PREFIX
 
-ADDRESS = ("host", "port", "wyoming_port", "root_path", "page")
-VOICES = (
-    *("voices", "embedded", "default_voice", "vocoder", "seed", "speed", "volume", "sentence_pause", "pcm_rate"),
-    *("cpu", "fp16"),
-)
-LIMITS = (
-    *("batching", "max_batch", "max_queue", "timeout", "max_characters", "max_body", "max_inputs", "max_sockets"),
-    *("idle_timeout", "grace"),
-)
+GROUPS = {
+    "host": "address",
+    "voices": "voices",
+    "batching": "load and limits",
+    "api_key": "access and log",
+}  # by first option
 LISTS = ("cors_origin", "allowed_host", "wyoming_client")
-ACCESS = ("api_key", *LISTS, "log_format", "log_texts")
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser of all flags."""
     parser = Parser(prog="python -m serving", usage="%(prog)s [flags]  (-h lists all flags)", description=__doc__)
-    add_fields(parser.add_argument_group("address"), ServingConfig, *ADDRESS)
-    voices = parser.add_argument_group("voices")
-    add_fields(voices, ServingConfig, *VOICES)
-    add_fields(voices, SynthesisConfig, "int8", "plain", "lexicon")
-    add_fields(parser.add_argument_group("load and limits"), ServingConfig, *LIMITS)
-    add_fields(parser.add_argument_group("access and log"), ServingConfig, *ACCESS, **{name: [] for name in LISTS})
+    group: argparse._ArgumentGroup
+    for field in fields(ServingConfig):
+        if field.name in GROUPS:
+            group = parser.add_argument_group(GROUPS[field.name])
+        owner = ServingConfig if field.metadata else SynthesisConfig
+        add_fields(group, owner, field.name, **{name: [] for name in LISTS})
     return parser
 
 

@@ -65,7 +65,8 @@ class Engine:
         self.failure: Exception | None = None  # that ended the thread
         self._forecast, self._places = Forecast(), config.max_batch if config.batching else 1
         self._computed = 0.0  # seconds of audio in this round
-        self._ready = self._stopping = self._aborting = False
+        self._ready = self._aborting = False
+        self.is_stopping = False  # True once it has stopped accepting requests
         self._streams: WeakSet[SpeechStream] = WeakSet()  # with a place; garbage-collected ones give it back
         self._inbox: deque[SpeechStream] = deque()
         self._visits: WeakSet[Visit] = WeakSet()
@@ -75,23 +76,18 @@ class Engine:
     @property
     def ready(self) -> bool:
         """True while requests are accepted."""
-        return self._ready and not self._stopping and self.is_alive
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once the engine has stopped accepting requests."""
-        return self._stopping
+        return self._ready and not self.is_stopping and self.is_alive
 
     @property
     def is_alive(self) -> bool:
         """True while the thread works, or has been told to stop."""
         thread = self._thread
-        return self.failure is None and (self._stopping or (thread is not None and thread.is_alive()))
+        return self.failure is None and (self.is_stopping or (thread is not None and thread.is_alive()))
 
     def check_ready(self) -> None:
         """Raise RequestError 503 while no requests are accepted."""
         if not self.ready:
-            raise not_ready_error(self._stopping or self._ready)
+            raise not_ready_error(self.is_stopping or self._ready)
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
         """Start the thread. It calls `on_failure` if voices cannot be loaded or a fault ends it; `failure` then has the error."""
@@ -105,7 +101,7 @@ class Engine:
         visit = Visit(on_stop)
         with self._wake:
             self._visits.add(visit)
-            if self._stopping:  # since the check
+            if self.is_stopping:  # since the check
                 visit.begin_stop()
         try:
             yield visit
@@ -131,7 +127,7 @@ class Engine:
         for stream in streams:
             stream.clock = streams[0].clock
         with self._wake:
-            is_open = not self._stopping or (visit in self._visits and not self._aborting)
+            is_open = not self.is_stopping or (visit in self._visits and not self._aborting)
             if not is_open or self.failure:  # since the check, so the thread may have ended
                 raise not_ready_error(is_stopping=True)
             self._check_load(streams)
@@ -164,8 +160,8 @@ class Engine:
     def begin_stop(self) -> None:
         """Refuse new requests from now on."""
         with self._wake:
-            visits = [] if self._stopping else list(self._visits)
-            self._stopping = True
+            visits = [] if self.is_stopping else list(self._visits)
+            self.is_stopping = True
             self.metrics.ready.set(0)
             self._wake.notify()
         for visit in visits:
@@ -243,7 +239,7 @@ class Engine:
         """Move requests from the queue to the jobs, waiting if there are none. Returns False when the engine ends."""
         with self._wake:
             while not jobs and not self._inbox:
-                if self._aborting or (self._stopping and not self._visits):
+                if self._aborting or (self.is_stopping and not self._visits):
                     return False
                 self._wake.wait()
             # Check all that wait, so that abandoned ones leave their places to others.

@@ -63,7 +63,7 @@ class Connection(H11Protocol):
         """Start the deadline when a head is awaited; cancel it when the head is complete."""
         is_waiting = self.cycle is None or self.cycle.response_complete
         if is_waiting and self.deadline is None:
-            self.deadline = self.loop.call_later(self.patience, self._close)
+            self.deadline = self.loop.call_later(self.patience, self.transport.close)
         elif not is_waiting and self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
@@ -79,9 +79,6 @@ class Connection(H11Protocol):
             self.transport.abort()
         elif left or not is_closing:
             self.loop.call_later(self.patience, self._look, left if is_closing else math.inf)
-
-    def _close(self) -> None:
-        self.transport.close()
 
 
 class StallError(Exception):

@@ -26,7 +26,7 @@ from tests.serving.conftest import LONG, decode, pcm, reference, run, running_en
 
 pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
-JSON = {"content-type": "application/json"}
+JSON, TEXT = {"content-type": "application/json"}, {"content-type": "text/plain"}
 
 
 def app_of(engine: Engine, **settings: Any) -> FastAPI:
@@ -198,9 +198,7 @@ def test_words_in_one_answer_at_twice_the_speed(app: FastAPI) -> None:
 REFUSALS: list[tuple[dict[str, Any], str, str, str]] = [  # of POST: body or request, param, code, words of the message
     ({"json": body}, param, "invalid_body", words)
     for body, param, words in (
-        ({"input": "Two.", "speed": 5}, "speed", "speed: 5"),
         ({"input": "Two.", "response_format": "ogg"}, "response_format", "'ogg'"),
-        ({"input": "Two.", "seed": -1}, "seed", "seed: -1"),
         ({"input": "Two.", "seed": "x" * 10000}, "seed", "seed: 'xxx"),
         ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
         ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
@@ -211,31 +209,15 @@ REFUSALS: list[tuple[dict[str, Any], str, str, str]] = [  # of POST: body or req
     )
 ]
 REFUSALS += [
-    ({"json": {"input": ""}}, "input", "empty_text", "empty"),
     ({"json": {"input": " "}}, "input", "empty_text", "empty"),
     ({"json": {"input": "* * *"}}, "input", "nothing_to_say", "holds nothing to speak"),
     ({"json": {"input": "{HH AH0 XX9}"}}, "input", "invalid_text", "XX9"),
     ({"json": {"input": "One. [pause:-1s]"}}, "input", "invalid_text", "'[pause:-1s]': expected 0 to 60 s"),
     ({"json": {"input": "Two.", "voice": "../embedded"}}, "voice", "voice_not_found", "is not one of embedded"),
-    (
-        {"json": {"input": "Two.", "vocoder": "flute"}},
-        "vocoder",
-        "vocoder_not_found",
-        "'flute' is not one of this voice's",
-    ),
+    ({"json": {"input": "Two.", "vocoder": "flute"}}, "vocoder", "vocoder_not_found", "'flute' is not one of"),
     ({"content": b'{"input":', "headers": JSON}, "body", "invalid_body", "not JSON, at character"),
-    (
-        {"content": b'{"input": "Two."}', "headers": {"content-type": "text/plain"}},
-        "body",
-        "invalid_body",
-        "Type: application/json",
-    ),
-    (
-        {"content": '{"input": "é"}'.encode("latin-1"), "headers": JSON},
-        "body",
-        "invalid_body",
-        "expected JSON in UTF-8",
-    ),
+    ({"content": b'{"input": "Two."}', "headers": TEXT}, "body", "invalid_body", "Type: application/json"),
+    ({"content": b'{"input": "\xe9"}', "headers": JSON}, "body", "invalid_body", "expected JSON in UTF-8"),
 ]
 
 
@@ -244,9 +226,8 @@ def test_a_wrong_request_is_400_with_found_and_expected(
     engine: Engine, app: FastAPI, request_: dict[str, Any], param: str, code: str, words: str
 ) -> None:
     error = error_of(call(app, "POST", SPEECH, **request_), 400)
-    assert (
-        (error["param"], error["code"]) == (param, code) and words in error["message"] and len(error["message"]) < 300
-    )
+    assert (error["param"], error["code"]) == (param, code)
+    assert words in error["message"] and len(error["message"]) < 300
     assert sample(engine, "tts_queue_length") == 0
 
 

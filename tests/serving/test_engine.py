@@ -17,8 +17,19 @@ from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream
 from serving.voices import Voices
-from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
-from tests.serving.conftest import LONG, TEXTS, collect, reference, run, running_engine, sample, until, wait_until_ready
+from synthesizer import EMBEDDED, Line
+from tests.serving.conftest import (
+    LONG,
+    TEXTS,
+    collect,
+    library_voice,
+    reference,
+    run,
+    running_engine,
+    sample,
+    until,
+    wait_until_ready,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +59,7 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     sounds = run(collect_all(engine, requests))
     batches = sample(engine, "tts_batch_size_count") - before[0]
     pieces = sample(engine, "tts_batch_size_sum") - before[1]
-    assert pieces == 10 + len(Synthesizer.embedded(device="cpu").cut_line(Line(LONG)))
+    assert pieces == 10 + len(library_voice().cut_line(Line(LONG)))
     assert batches < pieces  # several pieces were one batch
     for request, sound in zip(requests, sounds, strict=True):
         settings = {"vocoder": request.vocoder, "denoising_strength": request.denoising_strength}
@@ -328,12 +339,3 @@ def test_a_voice_that_cannot_speak_ends_the_start(tmp_path: Path) -> None:
     run(until(lambda: bool(failures)))
     assert isinstance(engine.failure, DataError) and "no audio for 'Ready.'" in str(engine.failure)
     assert not engine.ready and not engine.is_alive
-
-
-def test_settings_of_a_request_are_those_of_the_config() -> None:
-    config = SynthesisConfig(vocoder="waveglow", seed=7, sigma_infer=0.4, denoising_strength=0.2)
-    ours = Synthesizer.embedded(config=SynthesisConfig(vocoder="waveglow"), device="cpu").with_settings(7, 0.4, 0.2)
-    theirs = Synthesizer.embedded(config=config, device="cpu")
-    assert ours.config == theirs.config
-    (own,), (their,) = ours.speak("Two."), theirs.speak("Two.")
-    assert torch.equal(own.audio, their.audio)

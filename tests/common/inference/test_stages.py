@@ -192,6 +192,7 @@ def test_lines_of_one_batch_keep_their_order() -> None:
     assert [len(speech.audio) for speech in speeches] == [8, 24, 24] * 10
     assert numbers["vocoder_latency"] == 30.0
     assert synthesise_pieces(["ab-" * 50 + "c"], 0)[2].sizes == [[101]]
+    assert synthesise_pieces(["ab-" * 50 + "c"], 3)[2].sizes == [[2] * 50 + [1]]
 
 
 def test_pieces_are_batched_by_their_lengths() -> None:
