@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import functools
+import inspect
 import io
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -130,11 +131,34 @@ def decode(data: bytes) -> tuple[np.ndarray, int]:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Any]:
-    """An engine of the embedded voice for all tests that change nothing of it."""
+def shared_engine() -> Iterator[Any]:
     torch.set_num_threads(1)  # as in the tests themselves
     with running_engine(shares=False) as ready:  # models serve one thread at a time
         yield ready
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """An engine of the embedded voice for all tests that change nothing of it, or one with the settings of `own_engine`."""
+    if hasattr(request, "param"):
+        with running_engine(**request.param) as ready:
+            yield ready
+    else:
+        yield request.getfixturevalue("shared_engine")
+
+
+def own_engine(**settings: Any) -> pytest.MarkDecorator:
+    """Give a test an engine of its own."""
+    return pytest.mark.parametrize("engine", [settings], indirect=True, ids=["own"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}))
+    return True
 
 
 @pytest.fixture(scope="session")

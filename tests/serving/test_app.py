@@ -34,8 +34,8 @@ def app_of(engine: Engine, **settings: Any) -> FastAPI:
 
 
 @pytest.fixture(scope="module")
-def app(engine: Engine) -> FastAPI:
-    return app_of(engine)
+def app(shared_engine: Engine) -> FastAPI:
+    return app_of(shared_engine)
 
 
 def call(app: FastAPI, method: str, path: str, **request: Any) -> httpx.Response:

@@ -23,6 +23,7 @@ from tests.serving.conftest import (
     TEXTS,
     collect,
     library_voice,
+    own_engine,
     reference,
     run,
     running_engine,
@@ -69,10 +70,10 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
         assert torch.equal(sound, torch.cat([silence, expected])), request
 
 
-def test_without_batching_requests_are_computed_one_after_the_other() -> None:
-    with running_engine(batching=False) as engine:
-        sounds = run(collect_all(engine, [SpeechRequest(text=text, seed=1) for text in TEXTS]))
-        assert sample(engine, "tts_batch_size_count") == sample(engine, "tts_batch_size_sum") == len(TEXTS)
+@own_engine(batching=False)
+async def test_without_batching_requests_are_computed_one_after_the_other(engine: Engine) -> None:
+    sounds = await collect_all(engine, [SpeechRequest(text=text, seed=1) for text in TEXTS])
+    assert sample(engine, "tts_batch_size_count") == sample(engine, "tts_batch_size_sum") == len(TEXTS)
     for text, sound in zip(TEXTS, sounds, strict=True):
         assert torch.equal(sound, reference(text, 1))
 
@@ -114,7 +115,8 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
     assert "".join(stream.symbols[0]).startswith("the ferry")
 
 
-def test_metrics_of_each_result() -> None:
+@own_engine(max_queue=2, batching=False)
+async def test_metrics_of_each_result(engine: Engine) -> None:
     """Characters count once a text is accepted, whatever becomes of it; audio as far as it was computed."""
 
     def counts(name: str) -> dict[str, float]:
@@ -122,128 +124,105 @@ def test_metrics_of_each_result() -> None:
         found = {result: sample(engine, name, voice="embedded", result=result) for result in results}
         return {result: count for result, count in found.items() if count}
 
-    async def call() -> None:
-        first = engine.submit(SpeechRequest(text="Two.", seed=1))
-        waiting = engine.submit(SpeechRequest(text="Good morning.", seed=1))
-        waiting.cancel()
-        with pytest.raises(RequestError):
-            engine.submit_all([SpeechRequest(text="Refused.")] * 2)
-        await collect(first)
-        await until(lambda: waiting.ended)
-        with pytest.raises(RequestError):
-            await collect(engine.submit(SpeechRequest(text="{XX}")))
-        whole = engine.submit(SpeechRequest(text=LONG, seed=1))
-        await anext(whole)
-        whole.cancel()
-        await until(lambda: whole.ended)
-        assert sample(engine, "tts_characters_total", voice="embedded") == len("Two.Good morning.{XX}") + len(LONG)
-        seconds = (first.samples + waiting.samples + whole.samples) / 22050
-        assert sample(engine, "tts_audio_seconds_total", voice="embedded") == pytest.approx(seconds)
-        assert waiting.samples == 0
-        assert first.samples == len(reference("Two.", 1)) and whole.samples < len(reference(LONG, 1)) / 2
-        assert sample(engine, "tts_first_byte_seconds_sum") == pytest.approx(first.first)
-        assert sample(engine, "tts_request_seconds_sum") > first.first
-
-    with running_engine(max_queue=2, batching=False) as engine:
-        run(call())
-        assert counts("tts_requests_total") == {"ok": 1, "cancelled": 2, "invalid_text": 1}
-        assert sample(engine, "tts_first_byte_seconds_count") == sample(engine, "tts_request_seconds_count") == 1
-        run(until(lambda: sample(engine, "tts_active_requests") == 0))
+    first = engine.submit(SpeechRequest(text="Two.", seed=1))
+    waiting = engine.submit(SpeechRequest(text="Good morning.", seed=1))
+    waiting.cancel()
+    with pytest.raises(RequestError):
+        engine.submit_all([SpeechRequest(text="Refused.")] * 2)
+    await collect(first)
+    await until(lambda: waiting.ended)
+    with pytest.raises(RequestError):
+        await collect(engine.submit(SpeechRequest(text="{XX}")))
+    whole = engine.submit(SpeechRequest(text=LONG, seed=1))
+    await anext(whole)
+    whole.cancel()
+    await until(lambda: whole.ended)
+    assert sample(engine, "tts_characters_total", voice="embedded") == len("Two.Good morning.{XX}") + len(LONG)
+    seconds = (first.samples + waiting.samples + whole.samples) / 22050
+    assert sample(engine, "tts_audio_seconds_total", voice="embedded") == pytest.approx(seconds)
+    assert waiting.samples == 0
+    assert first.samples == len(reference("Two.", 1)) and whole.samples < len(reference(LONG, 1)) / 2
+    assert sample(engine, "tts_first_byte_seconds_sum") == pytest.approx(first.first)
+    assert sample(engine, "tts_request_seconds_sum") > first.first
+    assert counts("tts_requests_total") == {"ok": 1, "cancelled": 2, "invalid_text": 1}
+    assert sample(engine, "tts_first_byte_seconds_count") == sample(engine, "tts_request_seconds_count") == 1
+    await until(lambda: sample(engine, "tts_active_requests") == 0)
 
 
-def test_audio_that_nobody_reads_holds_its_place() -> None:
-    async def call() -> None:
-        streams = [engine.submit(SpeechRequest(text=text, seed=1)) for text in ("Two.", "Yes!")]
-        await until(lambda: all(stream.ended for stream in streams))
-        with pytest.raises(RequestError) as caught:
-            engine.submit(SpeechRequest(text="Two."))
-        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
-        assert sample(engine, "tts_queue_length") == 2
-        assert torch.equal(await collect(streams[0]), reference("Two.", 1))  # to its end
-        assert sample(engine, "tts_queue_length") == 1
-        streams[1].cancel()
-        assert sample(engine, "tts_queue_length") == 0
-        streams.clear()
-        engine.submit(SpeechRequest(text="Two."))  # one that is lost gives its place back
-        await until(lambda: len(engine._streams) == 0)
-
-    with running_engine(max_queue=2) as engine:
-        run(call())
+@own_engine(max_queue=2)
+async def test_audio_that_nobody_reads_holds_its_place(engine: Engine) -> None:
+    streams = [engine.submit(SpeechRequest(text=text, seed=1)) for text in ("Two.", "Yes!")]
+    await until(lambda: all(stream.ended for stream in streams))
+    with pytest.raises(RequestError) as caught:
+        engine.submit(SpeechRequest(text="Two."))
+    assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+    assert sample(engine, "tts_queue_length") == 2
+    assert torch.equal(await collect(streams[0]), reference("Two.", 1))  # to its end
+    assert sample(engine, "tts_queue_length") == 1
+    streams[1].cancel()
+    assert sample(engine, "tts_queue_length") == 0
+    streams.clear()
+    engine.submit(SpeechRequest(text="Two."))  # one that is lost gives its place back
+    await until(lambda: len(engine._streams) == 0)
 
 
-def test_a_request_that_is_cancelled_while_it_waits_leaves_its_place_at_once() -> None:
-    async def call() -> None:
-        first, waiting = (engine.submit(SpeechRequest(text=LONG * 5, seed=1)) for _ in range(2))
-        await anext(first)
-        waiting.cancel()
-        await until(lambda: waiting.ended)
-        assert not first.ended and waiting.samples == 0 and sample(engine, "tts_queue_length") == 1
-        assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == 1
-        first.cancel()
-
-    with running_engine(batching=False) as engine:
-        run(call())
+@own_engine(batching=False)
+async def test_a_request_that_is_cancelled_while_it_waits_leaves_its_place_at_once(engine: Engine) -> None:
+    first, waiting = (engine.submit(SpeechRequest(text=LONG * 5, seed=1)) for _ in range(2))
+    await anext(first)
+    waiting.cancel()
+    await until(lambda: waiting.ended)
+    assert not first.ended and waiting.samples == 0 and sample(engine, "tts_queue_length") == 1
+    assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == 1
+    first.cancel()
 
 
-def test_no_more_requests_than_the_limit_are_computed_at_once() -> None:
-    async def call() -> set[float]:
-        streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=LONG, seed=1)))) for _ in range(4)]
-        active = set()
-        while not all(stream.done() for stream in streams):
-            active.add(sample(engine, "tts_active_requests"))
-            await asyncio.sleep(0.01)
-        await until(lambda: sample(engine, "tts_active_requests") == 0)
-        return active
-
-    with running_engine(max_batch=2) as engine:
-        active = run(call())
+@own_engine(max_batch=2)
+async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engine) -> None:
+    streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=LONG, seed=1)))) for _ in range(4)]
+    active = set()
+    while not all(stream.done() for stream in streams):
+        active.add(sample(engine, "tts_active_requests"))
+        await asyncio.sleep(0.01)
+    await until(lambda: sample(engine, "tts_active_requests") == 0)
     assert 2 in active and max(active) == 2
 
 
-def test_time_passes_before_the_first_part_and_without_progress() -> None:
+@own_engine(batching=False)
+async def test_time_passes_before_the_first_part_and_without_progress(engine: Engine) -> None:
     """A text whose computation takes longer than --timeout is spoken to its end."""
-
-    async def call() -> None:
-        old, waiting = (engine.submit(SpeechRequest(text=LONG, seed=1)) for _ in range(2))
-        first = await anext(old)
-        old.start -= 1000
-        waiting.clock.progress -= 1000
-        assert torch.equal(torch.cat([first, await collect(old)]), reference(LONG, 1))
-        with pytest.raises(RequestError, match="did not begin within 60 seconds"):
-            await collect(waiting)
-        stuck = engine.submit(SpeechRequest(text=LONG, seed=1))
-        await anext(stuck)
-        stuck.clock.limit = -1
-        with pytest.raises(RequestError, match="made no progress"):
-            await collect(stuck)
-        begun, later = engine.submit_all([SpeechRequest(text=LONG, seed=1)] * 2)  # of one answer
-        await anext(begun)
-        assert later.clock.has_begun
-        for stream in (begun, later):
-            stream.cancel()
-        await until(lambda: stuck.ended)  # by its time, or because its consumer has left
-        assert sample(engine, "tts_requests_total", voice="embedded", result="timeout") >= 1
-
-    with running_engine(batching=False) as engine:
-        run(call())
-
-
-def test_a_request_that_cannot_begin_in_time_is_refused_at_once() -> None:
-    async def call() -> list[RequestError]:
-        stream = engine.submit(SpeechRequest(text=LONG * 5, seed=1))
-        errors = []
-        for _ in range(2):
-            with pytest.raises(RequestError) as caught:
-                engine.submit(SpeechRequest(text=LONG * 5))
-            errors.append(caught.value)
+    old, waiting = (engine.submit(SpeechRequest(text=LONG, seed=1)) for _ in range(2))
+    first = await anext(old)
+    old.start -= 1000
+    waiting.clock.progress -= 1000
+    assert torch.equal(torch.cat([first, await collect(old)]), reference(LONG, 1))
+    with pytest.raises(RequestError, match="did not begin within 60 seconds"):
+        await collect(waiting)
+    stuck = engine.submit(SpeechRequest(text=LONG, seed=1))
+    await anext(stuck)
+    stuck.clock.limit = -1
+    with pytest.raises(RequestError, match="made no progress"):
+        await collect(stuck)
+    begun, later = engine.submit_all([SpeechRequest(text=LONG, seed=1)] * 2)  # of one answer
+    await anext(begun)
+    assert later.clock.has_begun
+    for stream in (begun, later):
         stream.cancel()
-        return errors
+    await until(lambda: stuck.ended)  # by its time, or because its consumer has left
+    assert sample(engine, "tts_requests_total", voice="embedded", result="timeout") >= 1
 
-    with running_engine(batching=False, timeout=30) as engine:
-        engine._forecast.add(60.0, 60.0)  # a second of audio takes a second
-        first, second = run(call())
-    assert (first.status, first.code) == (503, "overloaded") and "would wait for" in first.message
-    waits = [int(error.headers["Retry-After"]) for error in (first, second)]
+
+@own_engine(batching=False, timeout=30)
+async def test_a_request_that_cannot_begin_in_time_is_refused_at_once(engine: Engine) -> None:
+    engine._forecast.add(60.0, 60.0)  # a second of audio takes a second
+    stream = engine.submit(SpeechRequest(text=LONG * 5, seed=1))
+    waits = []
+    for _ in range(2):
+        with pytest.raises(RequestError, match="would wait for") as caught:
+            engine.submit(SpeechRequest(text=LONG * 5))
+        assert (caught.value.status, caught.value.code) == (503, "overloaded")
+        waits.append(int(caught.value.headers["Retry-After"]))
+    stream.cancel()
     assert 30 < waits[0] < waits[1] < 60  # the second refused client has its turn after the first one
 
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def app(engine: Engine) -> FastAPI:
-    return app_of(engine)
+def app(shared_engine: Engine) -> FastAPI:
+    return app_of(shared_engine)
 
 
 @pytest.mark.parametrize(("name", "code"), [("g711_ulaw", "ULAW"), ("g711_alaw", "ALAW")])

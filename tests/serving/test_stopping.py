@@ -10,7 +10,7 @@ import pytest
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest
-from tests.serving.conftest import LONG, pcm, run, running_engine, sample
+from tests.serving.conftest import LONG, own_engine, pcm, sample
 from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, serve
 
 pytestmark = pytest.mark.slow
@@ -95,36 +95,29 @@ def test_sigterm_finishes_what_has_arrived_and_refuses_the_rest() -> None:
     assert [line["message"] for line in server.log if line["level"] == "ERROR"] == []
 
 
-def test_the_engine_waits_for_slow_readers() -> None:
+@own_engine()
+async def test_the_engine_waits_for_slow_readers(engine: Engine) -> None:
     """Within the grace, an answer that is computed and not read yet counts as not finished."""
-
-    async def call(engine: Engine) -> None:
-        stream = engine.submit(SpeechRequest(text="Two.", seed=3))
-        stop = asyncio.ensure_future(engine.stop(PATIENCE))
-        while not stream.ended:
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(0.2)
-        assert not stop.done()
-        assert len([audio async for audio in stream]) > 0
-        assert await stop
-
-    with running_engine() as engine:
-        run(call(engine))
+    stream = engine.submit(SpeechRequest(text="Two.", seed=3))
+    stop = asyncio.ensure_future(engine.stop(PATIENCE))
+    while not stream.ended:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.2)
+    assert not stop.done()
+    assert len([audio async for audio in stream]) > 0
+    assert await stop
 
 
-def test_the_grace_ends_a_visit() -> None:
-    async def call(engine: Engine) -> list[str]:
-        calls: list[str] = []
-        with engine.visit(lambda: calls.append("stop")) as visit:
-            stream = engine.submit(SpeechRequest(text=LONG * 20, seed=3), visit)
-            assert not await engine.stop(0.2)
-            with pytest.raises(RequestError, match="the server is stopping"):
-                async for _ in stream:
-                    pass
-            with pytest.raises(RequestError, match="the server is stopping"):
-                engine.submit(SpeechRequest(text="Two."), visit)
-        assert len(stream.speeches) < 80 and sample(engine, "tts_queue_length") == 0  # cut off
-        return calls
-
-    with running_engine() as engine:
-        assert run(call(engine)) == ["stop"]
+@own_engine()
+async def test_the_grace_ends_a_visit(engine: Engine) -> None:
+    calls: list[str] = []
+    with engine.visit(lambda: calls.append("stop")) as visit:
+        stream = engine.submit(SpeechRequest(text=LONG * 20, seed=3), visit)
+        assert not await engine.stop(0.2)
+        with pytest.raises(RequestError, match="the server is stopping"):
+            async for _ in stream:
+                pass
+        with pytest.raises(RequestError, match="the server is stopping"):
+            engine.submit(SpeechRequest(text="Two."), visit)
+    assert len(stream.speeches) < 80 and sample(engine, "tts_queue_length") == 0  # cut off
+    assert calls == ["stop"]

@@ -10,7 +10,7 @@ from serving.config import ServingConfig
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream, check
 from tests.recipe import succeed
-from tests.serving.conftest import LONG, collect, pcm, run
+from tests.serving.conftest import LONG, collect, pcm
 
 CONFIG = ServingConfig(max_characters=4)
 
@@ -46,55 +46,41 @@ def make_stream(timeout: float) -> SpeechStream:
     return SpeechStream(SpeechRequest(text="Two."), "embedded", 22050, 1, timeout)
 
 
-def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
+async def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
     """A slow reader receives all that was computed in time."""
-
-    async def call() -> torch.Tensor:
-        stream = make_stream(0.01)
-        for item in (torch.ones(2), torch.zeros(1), None):
-            stream.put(item)
-        await asyncio.sleep(0.05)
-        return await collect(stream)
-
-    assert run(call()).tolist() == [1, 1, 0]
+    stream = make_stream(0.01)
+    for item in (torch.ones(2), torch.zeros(1), None):
+        stream.put(item)
+    await asyncio.sleep(0.05)
+    assert (await collect(stream)).tolist() == [1, 1, 0]
 
 
-def test_a_stream_without_audio_ends_by_its_time_and_leaves() -> None:
-    async def call() -> None:
-        stream = make_stream(0.01)
-        released: list[SpeechStream] = []
-        stream.on_cancel = released.append
-        with pytest.raises(RequestError, match=r"did not begin within 0.01 seconds \(--timeout\)") as caught:
-            await anext(stream)
-        assert caught.value.status == 504 and stream.cancelled and released == [stream]
-
-    run(call())
+async def test_a_stream_without_audio_ends_by_its_time_and_leaves() -> None:
+    stream = make_stream(0.01)
+    released: list[SpeechStream] = []
+    stream.on_cancel = released.append
+    with pytest.raises(RequestError, match=r"did not begin within 0.01 seconds \(--timeout\)") as caught:
+        await anext(stream)
+    assert caught.value.status == 504 and stream.cancelled and released == [stream]
 
 
-def test_progress_sets_the_time_back() -> None:
+async def test_progress_sets_the_time_back() -> None:
     """Of the whole answer: a batch's streams share a clock. Without progress it ends."""
-
-    async def call() -> None:
-        stream, other = make_stream(0.2), make_stream(0.2)
-        other.clock = stream.clock
-        for _ in range(4):
-            await asyncio.sleep(0.1)
-            other.put(torch.zeros(1))
-        stream.put(torch.zeros(2))
-        assert len(await anext(stream)) == 2
-        with pytest.raises(RequestError, match=r"made no progress for 0.2 seconds \(--timeout\)"):
-            await anext(stream)
-
-    run(call())
+    stream, other = make_stream(0.2), make_stream(0.2)
+    other.clock = stream.clock
+    for _ in range(4):
+        await asyncio.sleep(0.1)
+        other.put(torch.zeros(1))
+    stream.put(torch.zeros(2))
+    assert len(await anext(stream)) == 2
+    with pytest.raises(RequestError, match=r"made no progress for 0.2 seconds \(--timeout\)"):
+        await anext(stream)
 
 
-def test_the_time_of_the_first_part_stays() -> None:
-    async def call() -> None:
-        stream = make_stream(60)
-        stream.put(torch.zeros(3))
-        first = stream.first
-        await asyncio.sleep(0.01)
-        stream.put(torch.zeros(4))
-        assert first is not None and stream.first == first and stream.samples == 7
-
-    run(call())
+async def test_the_time_of_the_first_part_stays() -> None:
+    stream = make_stream(60)
+    stream.put(torch.zeros(3))
+    first = stream.first
+    await asyncio.sleep(0.01)
+    stream.put(torch.zeros(4))
+    assert first is not None and stream.first == first and stream.samples == 7

@@ -56,6 +56,22 @@ async def read_all(client: Any) -> list[Any]:
     return events
 
 
+def answers(engine: Engine, *sent: Any, end: str = "", times: int = 1) -> list[Any]:
+    """What answers a client's events, or its bytes, until one of a kind has come `times`, or the server closes the connection."""
+
+    async def steps(client: Any) -> list[Any]:
+        for one in sent:
+            if isinstance(one, bytes):
+                client._writer.write(one)
+            else:
+                await client.write_event(one.event())
+        if not end:
+            return await read_all(client)
+        return [event for _ in range(times) for event in await read_until(client, end)]
+
+    return with_client(engine, steps)
+
+
 def stream_of(*pieces: str, voice: str | None = None) -> list[Any]:
     """A text in pieces as Home Assistant sends it: the whole text comes once more before the end."""
     chunks = map(SynthesizeChunk, pieces)
@@ -74,13 +90,8 @@ def stream_of(*pieces: str, voice: str | None = None) -> list[Any]:
 def test_each_text_in_pieces_comes_to_its_end(engine: Engine, caplog, pieces, voice, code, kinds) -> None:
     """Home Assistant waits for synthesize-stopped or the end of the connection, whatever happens; each leaves a line of log."""
 
-    async def steps(client: Any) -> list[Any]:
-        for event in stream_of(*pieces, voice=voice):
-            await client.write_event(event.event())
-        return await (read_all(client) if code else read_until(client, "synthesize-stopped"))
-
     with caplog.at_level(logging.INFO, logger="serving"):
-        events = with_client(engine, steps)
+        events = answers(engine, *stream_of(*pieces, voice=voice), end="" if code else "synthesize-stopped")
     found = [event.type for event in events]
     assert [kind for kind, before in zip(found, ["", *found], strict=False) if kind != before] == kinds
     (line,) = [record.fields for record in caplog.records if record.message == "wyoming"]
@@ -103,23 +114,14 @@ def test_each_text_in_pieces_comes_to_its_end(engine: Engine, caplog, pieces, vo
     ],
 )
 def test_a_whole_text_that_cannot_be_spoken_ends_the_connection(engine: Engine, data: dict, code: str) -> None:
-    async def steps(client: Any) -> list[Any]:
-        client._writer.write(json.dumps({"type": "synthesize", "data": data}).encode() + b"\n")
-        return await read_all(client)
-
-    events = [event for event in with_client(engine, steps) if event.type not in SOUND]
+    line = json.dumps({"type": "synthesize", "data": data}).encode() + b"\n"
+    events = [event for event in answers(engine, line) if event.type not in SOUND]
     assert events[0].data["code"] == code and [event.type for event in events[1:]] in ([], ["audio-stop"])
 
 
 def test_a_line_that_is_no_event_and_a_ping(engine: Engine, caplog) -> None:
-    async def steps(client: Any) -> list[Any]:
-        await client.write_event(Ping("hello").event())
-        pong = await client.read_event()
-        client._writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        return [pong, *await read_all(client)]
-
     with caplog.at_level(logging.INFO, logger="serving"):
-        pong, error = with_client(engine, steps)
+        pong, error = answers(engine, Ping("hello"), b"GET / HTTP/1.1\r\n\r\n")
     assert (pong.type, pong.data["text"]) == ("pong", "hello") and error.data["code"] == "invalid_message"
     assert "no event" in caplog.records[-1].fields["error"]
 
@@ -147,29 +149,19 @@ def test_an_error_in_mid_stream_is_one_of_the_log(caplog) -> None:
 def test_a_whole_text_is_the_audio_of_the_library() -> None:
     """test_stopping.py has texts in pieces."""
 
-    async def steps(client: Any) -> list[Any]:
-        await client.write_event(Synthesize("***").event())
-        silent = await read_until(client, "audio-stop")
-        await client.write_event(Synthesize("Two.", SynthesizeVoice("embedded")).event())
-        return [silent, await read_until(client, "audio-stop")]
-
     with running_engine(seed=3) as engine:
-        silent, (first, *chunks, _) = with_client(engine, steps)
-    assert [event.type for event in silent] == ["audio-start", "audio-stop"]
+        texts = Synthesize("***"), Synthesize("Two.", SynthesizeVoice("embedded"))
+        start, stop, first, *chunks, _ = answers(engine, *texts, end="audio-stop", times=2)
+    assert [start.type, stop.type] == ["audio-start", "audio-stop"]  # a text without words
     layout = {"rate": 22050, "width": 2, "channels": 1}
     assert first.type == "audio-start" and all(layout.items() <= event.data.items() for event in (first, *chunks))
     assert b"".join(event.payload for event in chunks) == pcm("Two.")
 
 
 def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatch) -> None:
-    async def steps(client: Any) -> list[Any]:
-        for _ in range(5):
-            await client.write_event(Describe().event())
-        return [(await read_until(client, "info"))[-1] for _ in range(5)]
-
     monkeypatch.setattr("serving.wyoming.READ_AHEAD", 2)
-    answers = with_client(engine, steps)
-    assert [voice.name for answer in answers for voice in Info.from_event(answer).tts[0].voices] == ["embedded"] * 5
+    found = answers(engine, *[Describe()] * 5, end="info", times=5)
+    assert [voice.name for answer in found for voice in Info.from_event(answer).tts[0].voices] == ["embedded"] * 5
 
 
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
@@ -196,12 +188,8 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     ],
 )
 def test_an_event_that_is_too_large_or_never_complete_ends_the_connection(line: bytes, code: str) -> None:
-    async def steps(client: Any) -> list[Any]:
-        client._writer.write(line)
-        return await read_all(client)
-
     with running_engine(idle_timeout=0.5) as engine:
-        (error,) = with_client(engine, steps)
+        (error,) = answers(engine, line)
     assert error.data["code"] == code
 
 
@@ -253,22 +241,14 @@ def test_addresses_that_need_no_key(address: str, networks: tuple[str, ...], fou
 
 @pytest.mark.parametrize(("address", "kind"), [("192.168.1.5", "error"), ("127.0.0.1", "info")])
 def test_with_a_key_other_machines_are_refused(address: str, kind: str, monkeypatch) -> None:
-    async def steps(client: Any) -> Any:
-        await client.write_event(Describe().event())
-        return await client.read_event()
-
     monkeypatch.setattr("serving.wyoming.Handler._client", lambda handler: address)
     with running_engine(api_key="secret") as engine:
-        assert with_client(engine, steps).type == kind
+        assert [event.type for event in answers(engine, Describe(), end=kind)] == [kind]
 
 
 def test_texts_are_logged_on_demand_alone(caplog) -> None:
-    async def steps(client: Any) -> None:
-        await client.write_event(Synthesize("Two.").event())
-        await read_until(client, "audio-stop")
-
     for wanted in (True, False):
         with running_engine(log_texts=wanted) as engine, caplog.at_level(logging.INFO, logger="serving"):
-            with_client(engine, steps)
+            answers(engine, Synthesize("Two."), end="audio-stop")
         line = next(record.fields for record in reversed(caplog.records) if record.message == "wyoming")
         assert line.get("texts") == (["Two."] if wanted else None)
