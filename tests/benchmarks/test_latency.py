@@ -89,39 +89,29 @@ def test_symbols_and_frames_are_as_many_as_asked_for() -> None:
         assert latency.decoder_steps(vars(latency.parse_args(words)[0])) == steps
 
 
-def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -> None:
-    result = measure(*tiny(tmp_path, "-bs", 2, "--mel-frames", 43))  # 9 steps of 5 frames
-    row = parse_table(result.out)
+def test_random_models_speak_for_the_frames_that_are_asked_for_and_the_table_is_that_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "nvlog.json").write_text("an older log\n")
+    result = measure(*tiny(tmp_path, "-bs", 2, "--mel-frames", 43, "--num-iters", 7))  # 9 steps of 5 frames
+    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
+    assert (tmp_path / "nvlog_1.json").read_text() == "an older log\n"
+    assert "7 iterations after 1 for warm-up; tacotron2: random weights, waveglow: random weights; " in result.out
+    row, records, said = parse_table(result.out), iterations(tmp_path), totals(tmp_path)
     assert [row[name] for name in COLUMNS[:3]] == ["2", "20", "FP32"]
     assert float(row["Avg mels generated"]) == 45
     assert float(row["Avg audio length (s)"]) == round(45 * HOP / RATE, 2)
-    records = iterations(tmp_path)
-    assert [step for step, _ in read_steps(tmp_path / "nvlog.json")] == [(0, 0), (0, 1), (0, 2), ()]
+    assert [step for step, _ in read_steps(tmp_path / "nvlog.json")] == [*((0, number) for number in range(7)), ()]
     for record in records:
         assert set(record) == ITERATION_KEYS
         assert record["tacotron2_items_per_sec"] * record["tacotron2_latency"] == pytest.approx(2 * 45)
         assert record["waveglow_items_per_sec"] * record["waveglow_latency"] == pytest.approx(2 * 45 * HOP)
         parts = record["tacotron2_latency"] + record["waveglow_latency"] + record["denoiser_latency"]
         assert 0.3 * record["latency"] < parts <= record["latency"]
-    assert "3 iterations after 1 for warm-up; tacotron2: random weights, waveglow: random weights; " in result.out
-
-
-def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) -> None:
-    (tmp_path / "nvlog.json").write_text("an older log\n")
-    result = measure(*tiny(tmp_path, "--num-iters", 7))
-    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
-    assert (tmp_path / "nvlog_1.json").read_text() == "an older log\n"
-    row = parse_table(result.out)
-    latencies = [record["latency"] for record in iterations(tmp_path)]
-    said = totals(tmp_path)
-    assert len(latencies) == 7
+    for name in ITERATION_KEYS:
+        assert said[name] == pytest.approx(np.mean([record[name] for record in records]))
     for name, column in zip(("latency", "std_latency", *(f"p{p}_latency" for p in (50, 90, 95, 99))), COLUMNS[3:9]):
         assert float(row[column]) == pytest.approx(said[name], abs=1e-4)
-    for name in ITERATION_KEYS:
-        assert said[name] == pytest.approx(np.mean([record[name] for record in iterations(tmp_path)]))
-    frames = 95  # 4.7 x 20 in steps of 5
-    assert float(row["Throughput (samples/s)"]) == pytest.approx(frames * HOP / np.mean(latencies), abs=1)
-    assert float(row["Avg RTF"]) == pytest.approx(frames * HOP / RATE / np.mean(latencies), abs=0.01)
+    assert float(row["Throughput (samples/s)"]) == pytest.approx(2 * 45 * HOP / said["latency"], abs=1)
+    assert float(row["Avg RTF"]) == pytest.approx(45 * HOP / RATE / said["latency"], abs=0.01)
 
 
 def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
