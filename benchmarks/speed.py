@@ -20,7 +20,7 @@ import json
 import signal
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -204,7 +204,9 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> CaseRow:
     """Time both calls of a case after a warm-up call each, and count its work."""
     case.reference()
     case.ours()
-    seconds = measure(case.reference, case.ours, repeats, machine.device)
+    calls = (case.reference, case.ours)  # alternately
+    pairs = [[time_call(call, machine.device)[1] for call in calls] for _ in range(repeats)]
+    reference, ours = map(statistics.median, zip(*pairs, strict=True))
     limit = None
     if case.work:  # last, since counting fragments memory
         limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
@@ -216,8 +218,8 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> CaseRow:
         name=case.name,
         unit=case.unit,
         higher_is_better=case.amount is not None,
-        reference=figure(seconds[0]),
-        ours=figure(seconds[1]),
+        reference=figure(reference),
+        ours=figure(ours),
         limit=None if limit is None else figure(limit),
         ms_each=case.ms_each,
     )
@@ -228,15 +230,6 @@ def prepare(device: torch.device) -> None:
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
     precision.seed_everything(0)
-
-
-def measure(
-    reference: Callable[[], Any], ours: Callable[[], Any], repeats: int, device: torch.device
-) -> tuple[float, float]:
-    """Time two calls alternately; return the median seconds of each."""
-    pairs = [(time_call(reference, device)[1], time_call(ours, device)[1]) for _ in range(repeats)]
-    slow, fast = zip(*pairs, strict=True)
-    return statistics.median(slow), statistics.median(fast)
 
 
 def log_progress(line: str) -> None:
