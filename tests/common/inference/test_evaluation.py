@@ -109,21 +109,18 @@ def test_the_speed_counts_the_seconds_of_all_batches_and_of_both_models() -> Non
             time.sleep(1.0 if len(mels) == 8 else 0.0)  # the first batch is full
             return super().__call__(mels, *words)
 
-    items = [HeldOutLine("ab", torch.linspace(-0.5, 0.5, 4096))] * 9
-    config = AudioConfig()
-    copied, speed = renditions_from_true_mels(items, Slow(), config, CPU, seed=5)  # type: ignore[arg-type]
-    assert 0 < speed <= sum(len(one.audio) for one in copied) / RATE / 1.0
-    spoken, speed = renditions_from_texts(items, acoustic(), {"slow": Slow()}, config, CPU, False, 5)["slow"]  # type: ignore[dict-item]
-    assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
-
     class SlowReader(Reader):
         def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
             time.sleep(0.5)
             return super().infer(ids, lengths)
 
-    voice, items = acoustic()._replace(model=SlowReader()), [HeldOutLine("ab", None)] * 9  # two batches
-    spoken, speed = renditions_from_texts(items, voice, {"noise": Noise()}, AudioConfig(), CPU, False, 5)["noise"]  # type: ignore[dict-item]
-    assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
+    config, items = AudioConfig(), [HeldOutLine("ab", torch.linspace(-0.5, 0.5, 4096))] * 9  # two batches
+    outputs = [renditions_from_true_mels(items, Slow(), config, CPU, seed=5)]  # type: ignore[arg-type]
+    for reader, vocoder in ((Reader(), Slow()), (SlowReader(), Noise())):
+        voice = acoustic()._replace(model=reader)
+        outputs.append(renditions_from_texts(items, voice, {"": vocoder}, config, CPU, False, 5)[""])  # type: ignore[dict-item]
+    for spoken, speed in outputs:
+        assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
 
 
 def test_lines_without_evaluators_keep_their_values_and_audio_that_is_not_finite_counts_as_silence() -> None:
