@@ -69,8 +69,8 @@ def _value(number: str) -> int:
 
 
 def times(match: re.Match[str]) -> str:
-    """Word for a cross between two numbers: 3 x 5 = 15, a 4x4."""
-    return "times" if re.match(r"[0-9.,\sxX×]{1,30}=", after(match)) else "by"
+    """Word for a cross between two numbers: 3 x 5 = 15, 6 x 10^23, a 4x4."""
+    return "times" if re.match(r"[0-9.,\sxX×]{1,30}=|10[\^⁻⁰¹²³⁴-⁹]", after(match)) else "by"
 
 
 _RAISED, _POWERS = "⁰¹²³⁴⁵⁶⁷⁸⁹", readings("size")

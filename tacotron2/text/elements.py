@@ -11,7 +11,8 @@ from common.reading.ipa import to_arpabet
 _ELEMENT = re.compile(r"<(phoneme|say-as|sub)(\s[^<>]{0,500})>([^<>]{0,1000})</\1\s{0,9}>", re.I)
 _ATTRIBUTE = re.compile(r"([\w-]{1,40})\s{0,9}=\s{0,9}(?:\"([^\"]*)\"|'([^']*)')")
 _ARPABET = frozenset(("x-arpabet", "arpabet", "cmu-arpabet", "x-cmu-arpabet"))
-_SPELLED = frozenset(("characters", "character", "spell-out", "verbatim", "letters", "digits", "telephone"))
+_SPELLED = frozenset(("characters", "character", "spell-out", "verbatim", "letters"))
+_GROUPS = frozenset(("digits", "telephone"))
 _AS_WRITTEN = frozenset(
     ("time", "currency", "unit", "fraction", "address", "duration", "name", "words")
 )  # read as such anyway
@@ -58,6 +59,8 @@ def _say_as(content: str, kind: str, order: str) -> str | None:
     """Write a content so that it is read as a kind; None for an unknown one."""
     if kind in _SPELLED:
         return " ".join(character.upper() for character in content if not character.isspace())
+    if kind in _GROUPS:
+        return ", ".join(" ".join(group) for group in re.findall("[+0-9A-Za-z]+", content))
     numbers = re.findall("[0-9]+", content)
     if kind == "date" and len(numbers) == len(order) == 3 and set(order) == set(_MONTH_FIRST):
         part = dict(zip(order, numbers, strict=True))
