@@ -140,8 +140,8 @@ def _check_variables() -> None:
     """Raise UsageError if RANK is set by itself, such as one left over in a shell, or to no number of a process."""
     if missing := [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
         raise UsageError(
-            f"RANK={os.environ['RANK']} in the environment makes this one of several processes, but {', '.join(missing)} "
-            "is not set: unset RANK, or start with python -m multiproc"
+            f"RANK={os.environ['RANK']} in the environment makes this one of several processes, without {', '.join(missing)}: "
+            "unset RANK, or start with python -m multiproc"
         )
     values = {name: os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
     wrong = [f"{name}={value}" for name, value in values.items() if not value.isdecimal()]
