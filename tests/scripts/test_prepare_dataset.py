@@ -78,13 +78,9 @@ def server(archive: bytes) -> Iterator[Server]:
 def project(tmp_path: Path) -> Path:
     """Copy the parts of the project that the script needs, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
-    modules = ("__init__", "data/__init__", "data/filelist", "errors", "files", "parser", "progress", "start", "system")
-    names = [
-        *(f"common/{name}.py" for name in modules),
-        *(f"scripts/prepare_dataset.{ending}" for ending in ("sh", "py")),
-    ]
-    names += ["scripts/environment.sh", "scripts/download.sh"]
-    for name in (*names, "filelists/ljs_split.txt"):
+    shutil.copytree(ROOT / "common", folder / "common", ignore=shutil.ignore_patterns("__pycache__"))
+    names = ["prepare_dataset.sh", "prepare_dataset.py", "environment.sh", "download.sh"]
+    for name in (*(f"scripts/{name}" for name in names), "filelists/ljs_split.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     return folder
