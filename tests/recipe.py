@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 
+from common.run.interrupt import StopRequest
 from common.run.nvlog import read_log
 from tests.forks import ROOT, Fork, can_fork
 
@@ -57,7 +58,7 @@ def run(script: str, *argv: object, cwd: Path = ROOT) -> Result:
     out, err, code = io.StringIO(), io.StringIO(), 0
     before, sys.argv = sys.argv, [script, *map(str, argv)]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _working_folder(cwd):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _working_folder(cwd), own_signals():
             runpy.run_path(str(ROOT / script), run_name="__main__")
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -71,6 +72,17 @@ def succeed(script: str, *argv: object, cwd: Path = ROOT) -> str:
     result = run(script, *argv, cwd=cwd)
     assert result.code == 0, result.err
     return result.out
+
+
+@contextlib.contextmanager
+def own_signals() -> Iterator[None]:
+    """Restore the handlers of signals: at its end a command may ignore them, which this process's children would inherit."""
+    before = {number: signal.getsignal(number) for number in (*StopRequest.SIGNALS, signal.SIGQUIT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,6 @@ import multiproc
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
 from common.run.distributed import session
-from common.run.interrupt import StopRequest
 from multiproc import torchrun_arguments
 from tests.recipe import (
     LAUNCHER,
@@ -32,6 +31,7 @@ from tests.recipe import (
     children,
     flags,
     free_port,
+    own_signals,
     read_steps,
     skip_without_evaluators,
     start,
@@ -121,13 +121,11 @@ def test_the_launcher_ends_with_the_code_of_the_first_process_to_fail(
     assert done.out.count("'--flag'") == (0 if code else 2)
 
 
-@pytest.fixture
-def own_signals():
+@pytest.fixture(name="own_signals")
+def signals_of_a_launcher():
     """Handlers of signals as before, after a launcher in this process."""
-    before = {number: signal.getsignal(number) for number in (*StopRequest.SIGNALS, signal.SIGQUIT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with own_signals():
+        yield
 
 
 def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch, own_signals) -> None:
