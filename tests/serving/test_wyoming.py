@@ -164,6 +164,23 @@ def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatc
     assert [voice.name for answer in found for voice in Info.from_event(answer).tts[0].voices] == ["embedded"] * 5
 
 
+def test_a_client_that_reads_nothing_is_cut_off(monkeypatch) -> None:
+    """Else its request would keep its place in the queue."""
+
+    async def wait_for_the_end(handler: Any, event: Any) -> None:
+        while not handler.writer.transport.is_closing():
+            await asyncio.sleep(0.01)
+        raise ConnectionResetError
+
+    async def steps(client: Any) -> Any:
+        await client.write_event(Synthesize("Two.").event())
+        return await asyncio.wait_for(client.read_event(), 20)
+
+    monkeypatch.setattr("wyoming.server.AsyncEventHandler.write_event", wait_for_the_end)
+    with running_engine(idle_timeout=0.5) as engine:
+        assert with_client(engine, steps) is None
+
+
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     async def steps(client: Any) -> None:
         await client.write_event(Synthesize(LONG * 20).event())
