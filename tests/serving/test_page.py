@@ -187,7 +187,8 @@ def test_the_newest_text_counts(page):
     page.find_element("id", "text").send_keys(Keys.CONTROL, Keys.ENTER)
     web.wait(lambda: page.execute_script("return record?.done && record.text === 'Yes!'"))
     assert file_of(page) == pcm("Yes!", 5)
-    assert [item.text.split("\n")[0] for item in page.find_elements("css selector", "#history li")] == ["Yes!", "Two."]
+    spoken = [item.text.split("\n")[0] for item in page.find_elements("css selector", "#history li")]
+    assert spoken[:2] == ["Yes!", "Two."] and len(spoken) <= 3  # the first one stays if it was whole in time
 
 
 @pytest.mark.parametrize(
