@@ -205,11 +205,7 @@ def read_figures(part: GpuPart, output: str) -> Any:
     if part.figures.name == "speed.json":
         rows = json.loads(part.figures.read_text(encoding="utf-8"))["rows"]
         return {row["name"]: f"{row['ours']:.4g} {row['unit']}, {row['ratio']:.2f} × reference" for row in rows}
-    totals = [
-        data
-        for step, data in ((record.get("step"), record.get("data")) for record in read_log(part.figures))
-        if step == []
-    ]
+    totals = [record["data"] for record in read_log(part.figures) if record.get("step") == []]
     return {name: totals[-1][name] for name in LATENCIES} if totals else None
 
 

@@ -284,6 +284,7 @@ def test_a_second_ctrl_c_ends_training_without_saving(tmp_path: Path, monkeypatc
     assert first == "stopping after this step; once more to stop without saving"
     assert second.startswith("stopped")
     assert list(tmp_path.glob("*.pt")) == []
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # what later tests' processes inherit
 
 
 @pytest.mark.slow

@@ -83,8 +83,8 @@ class _Segment(NamedTuple):
 def read_english(text: str) -> str:
     """Write numbers, abbreviations and signs as American English words; {braces} and the case of words stay.
 
-    Never raises. A second call changes nothing but spaces, unless a rule looks at a neighbour that the first call left out or wrote
-    as a word: the st of "15% st", the I of 'War "I'.
+    Never raises. A second call changes nothing but spaces, but for about one made-up text in a thousand: a rule may look at a
+    neighbour that the first call left out or wrote as a word, as for the st of "15% st".
     """
     return read_places(text, ())[0]
 
