@@ -22,7 +22,7 @@ from common.training.optimization import Pace
 from data_functions import get_loaders
 from models import REGISTRY, load_model
 from tests.common.training.points import change
-from tests.recipe import MODELS, flags, succeed, train_tiny_model
+from tests.recipe import MODELS, ROOT, flags, succeed, train_tiny_model
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 
@@ -97,9 +97,21 @@ def test_the_time_of_a_report_is_measured_and_nothing_is_written(tmp_path: Path,
     if model == "PulseNoise" and find_spec("pyworld") is None:
         pytest.skip("pyworld, of requirements/eval.txt, is not installed")
     path, began = tmp_path / "figures.json", time.time()
-    reports = ["--epochs-per-validation", "1", "--evaluate-every", "1", "--evaluate-lines", "2"]
+    sentences = (
+        ROOT / "filelists" / "sentences_audio_text_train_filelist.txt"
+    )  # seconds of speech: longer to read than to train
+    reports = [
+        "--training-files",
+        str(sentences),
+        "--epochs-per-validation",
+        "1",
+        "--evaluate-every",
+        "1",
+        "--evaluate-lines",
+        "2",
+    ]
     reports += ["--evaluate-without", "asr", "mos", "likeness"]
-    succeed("train.py", *flags(model, tmp_path, 26), *reports, "--dry-run", "--measure", path)
+    succeed("train.py", *flags(model, tmp_path), *reports, "--dry-run", "--measure", path)
     figures = json.loads(path.read_text())
     passed = time.time() - figures["began"]
     assert 0 < figures["validation_seconds"] < figures["report_seconds"] < passed < time.time() - began
