@@ -27,6 +27,7 @@ from common.run.distributed import session
 from multiproc import torchrun_arguments
 from tests.recipe import (
     LAUNCHER,
+    ROOT,
     call,
     children,
     flags,
@@ -109,15 +110,23 @@ def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
             0,
             "",
         ),
+        # The second process finds the same mistake first, and leaves the first to say it.
+        (
+            "with exit_on_user_error():\n    time.sleep(os.environ['RANK'] == '0')\n    raise DataError('said once')",
+            1,
+            "error: said once\n",
+        ),
     ],
 )
 def test_the_launcher_ends_with_the_code_of_the_first_process_to_fail(
     tmp_path: Path, statement: str, code: int, message: str
 ) -> None:
     script = tmp_path / "script.py"
-    script.write_text(f"import os, socket, sys, time\n{statement}\n")
+    imports = f"import os, socket, sys, time\nsys.path.append({str(ROOT)!r})\nfrom common.errors import *"
+    script.write_text(f"{imports}\n{statement}\n")
     done = call(*LAUNCHER, script, "--flag")
     assert done.code == code and message in done.err and "Traceback" not in done.err, done
+    assert not message or done.err.count(message) == 1
     assert done.out.count("'--flag'") == (0 if code else 2)
 
 

@@ -34,6 +34,7 @@ NAMES_SHOWN, FAULTS_SHOWN = 4, 8
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
 CHECKSUM = "checksum"  # in the metadata of a .safetensors file: of its weights and the entries of DESCRIBED
+PUBLISHED = "the published ones: `bash scripts/download_checkpoints.sh`"
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
@@ -251,7 +252,7 @@ def _missing(path: Path) -> str:
     if path.is_dir():
         return f"{path}: is a folder, wanted a checkpoint file; in it: {_checkpoints(path)}"
     if not path.parent.is_dir():
-        return f"{path}: no such checkpoint, nor a folder {path.parent}"
+        return f"{path}: no such checkpoint, nor a folder {path.parent}; {PUBLISHED}"
     beside = _checkpoints(path.parent)
     if path.is_symlink():
         return f"{path}: links to {os.readlink(path)}, which is gone; beside it: {beside}"
@@ -260,7 +261,7 @@ def _missing(path: Path) -> str:
 
 def _checkpoints(folder: Path) -> str:
     files = (entry.name for entry in folder.iterdir() if entry.suffix in (".pt", SAFETENSORS) and entry.is_file())
-    return join_first(sorted(files)) or "no .pt file"
+    return join_first(sorted(files)) or f"no .pt file; {PUBLISHED}"
 
 
 def _unreadable(path: Path, error: Exception) -> str:

@@ -77,11 +77,15 @@ def main(argv: list[str] | None = None) -> None:
     usual, measured = dict[str, int](), dict[str, Figures]()
     while waiting:
         spec, hours = waiting[0], proposal.hours_of(waiting[0], waiting, left)
+        waiting = waiting[1:]
+        quick = [name for name in plan.models if MODELS[name].takes_minutes and MODELS[name].role == spec.role]
+        if words := proposal.describe_hopeless(spec, None, hours, quick):
+            print(words, flush=True)
+            continue
         request = make_request(starts[spec.name], hours, options.cpu)
         print(f"{spec.name}: measuring ten steps and one report …", flush=True)
-        found, waiting = propose(spec, material, request, plan, project, _audio_of(starts)), waiting[1:]
-        quick = [name for name in plan.models if MODELS[name].takes_minutes and MODELS[name].role == spec.role]
-        if words := proposal.describe_hopeless(spec, found.settings.epochs, found.usual_epochs, hours, quick):
+        found = propose(spec, material, request, plan, project, _audio_of(starts))
+        if words := proposal.describe_hopeless(spec, (found.settings.epochs, found.usual_epochs), hours, quick):
             print(words, flush=True)
             continue
         plan = replace(plan, models={**plan.models, spec.name: found.settings})
@@ -261,7 +265,7 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
     """Explain the plan of a model, without an expected time if there are no figures."""
     settings = plan.models[name]
     values = {key: getattr(settings, key) for key in settings.reasons}
-    rows = [(key, "none" if value == {} else json.dumps(value), settings.reasons[key]) for key, value in values.items()]
+    rows = [(key, json.dumps(value), settings.reasons[key]) for key, value in values.items() if value != {}]
     argv = train_argv(name, plan, project)
     expected = ""
     if figures and figures.step_seconds:

@@ -26,6 +26,7 @@ REPORT_SHARE = 0.2  # of that time
 FEWEST_REPORTS = 2  # after the first epoch and after the last
 FEWEST_MINUTES = 5.0
 CHANCE = 0.1  # of the usual epochs; with 6 of 100, WaveGlow lost to a vocoder of minutes by far (docs/own-voice.md)
+WORTH_MEASURING = 5 / 60  # hours for one that takes hours; with fewer it could not win
 FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
@@ -180,11 +181,19 @@ def describe_need(
     return f"{duration(HOUR * limit)} is far too little here: about {seconds / HOUR:.1f} h are needed for the usual epochs, {whole}"
 
 
-def describe_hopeless(spec: ModelSpec, epochs: int, usual: int, hours: float | None, quick: Sequence[str]) -> str:
-    """Say why a model is left out: its limit allows hardly any epochs, and `quick` models of its role take minutes; else ""."""
-    if hours is None or not quick or spec.takes_minutes or epochs >= CHANCE * usual:
+def describe_hopeless(
+    spec: ModelSpec, epochs: tuple[int, int] | None, hours: float | None, quick: Sequence[str]
+) -> str:
+    """Say why a model is left out: its limit is hopeless, and `quick` models of its role take minutes; else "".
+
+    epochs: those that the limit allows, and the usual ones; None before anything is measured, which takes a minute itself.
+    """
+    if hours is None or not quick or spec.takes_minutes:
         return ""
-    room = f"{duration(HOUR * hours)} has room for {epochs} of its usual {usual} epochs"
+    if not (epochs[0] < CHANCE * epochs[1] if epochs else hours < WORTH_MEASURING):
+        return ""
+    few = f"room for {epochs[0]} of its usual {epochs[1]} epochs" if epochs else "no room for it"
+    room = f"{duration(HOUR * hours)} has {few}"
     return (
         f"{spec.name}: left out, since {room}, and {', '.join(quick)} sounds better than that; the others get its time"
     )
