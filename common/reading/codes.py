@@ -33,11 +33,6 @@ def number_with_points(number: str) -> str:
     return " dot ".join(map(digits, parts)) if len(parts) == 4 else " point ".join(map(cardinal, parts))
 
 
-def video_format(number: str, letter: str) -> str:
-    """Video format: 720p as seven twenty P, 1080i as ten eighty I."""
-    return f"{cardinal(number[:-2])} {two_digits(number[-2:])} {letter.upper()}"
-
-
 def code(words: str, letters: str, number: str) -> str:
     """Code digit by digit; 404 too, but 200 is two hundred, and order 5000 five thousand."""
     is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
@@ -54,7 +49,9 @@ def flight(words: str, airline: str | None, number: str) -> str:
 
 
 def pairs(number: str) -> str:
-    """Four digits in pairs, ten ninety-nine; three as seven forty-seven."""
+    """Four digits in pairs, ten ninety-nine; three as seven forty-seven, five as thirteen nine hundred."""
+    if len(number) == 5:
+        return f"{cardinal(number[:2])} {cardinal(number[2:])}"
     return (
         f"{cardinal(number[:-2])} {two_digits(number[-2:])}"
         if number[-2:] != "00"
@@ -87,9 +84,14 @@ def telephone(number: str, extension: str | None = None) -> str:
     )
 
 
+def numbered_book(number: str | None, book: str) -> str:
+    """Book of the Bible: 1 Cor. and II Samuel are the first and the second of them."""
+    which = f"{ordinal(number if number.isdigit() else str(len(number)))} " if number else ""
+    return which + _BIBLE.get(book.rstrip("."), book)
+
+
 def verses(number: str | None, book: str, chapter: str, verse: str | None, other: str | None, last: str | None) -> str:
     """Chapter and verse: Micah 6:6-8, 1 Cor. 13:4, Gen. 1:1-2:3."""
-    name = _BIBLE.get(book.rstrip("."), book)
-    which = f"{ordinal(number if number.isdigit() else str(len(number)))} " if number else ""
+    name = numbered_book(number, book)
     until = f" to {cardinal(other) + ' ' if other else ''}{cardinal(last)}" if last else ""
-    return f"{which}{name} {cardinal(chapter)}{' ' + cardinal(verse) if verse else ''}{until}"
+    return f"{name} {cardinal(chapter)}{' ' + cardinal(verse) if verse else ''}{until}"

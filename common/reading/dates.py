@@ -55,11 +55,6 @@ def era(number: str, letters: str) -> str:
     return f"{year(number)} {' '.join(letters.replace('.', ''))}"
 
 
-def quarter(number: str, in_year: str) -> str:
-    """Read 2Q22 as second quarter twenty twenty-two."""
-    return f"{ordinal(number)} quarter {year(in_year if len(in_year) == 4 else '20' + in_year)}"
-
-
 def moment(in_year: str, name: str, day: str, hour: str, minute: str, second: str | None, zone: str | None) -> str:
     """Read the time of a machine, 2024-05-06T07:08:09Z."""
     words = f"{numeric_date(name, day, in_year, 'ymd')}, {time(hour, minute, second)}"
@@ -95,10 +90,10 @@ def _hour_and_minute(hour: int, minute: str, has_half: bool) -> str:
     return name if has_half else f"{name} o'clock"
 
 
-def duration(*parts: str) -> str:
-    """Name of a duration, without the parts that are zero."""
+def duration(*parts: str | None) -> str:
+    """Name of a duration from its numbers and units, without the parts that are zero or missing."""
     amounts = [
-        (number.lstrip("0") if number.strip("0.") else "", unit)
+        (number.lstrip("0") if number and number.strip("0.") else "", unit)
         for number, unit in zip(parts[::2], parts[1::2], strict=True)
     ]
     return " ".join(f"{decimal(number)} {unit}{'' if number == '1' else 's'}" for number, unit in amounts if number)

@@ -146,35 +146,10 @@ def feet_and_inches(feet: str, inches: str) -> str:
     return f"{cardinal(feet)} {foot} {decimal(inches)} {inch}"
 
 
-def durations(hours: str | None, minutes: str | None, seconds: str | None) -> str:
-    """Hours, minutes and seconds beside each other: 1h 20m."""
-    parts = ((hours, "hour"), (minutes, "minute"), (seconds, "second"))
-    return " ".join(f"{cardinal(str(int(n)))} {unit}{'' if int(n) == 1 else 's'}" for n, unit in parts if n)
-
-
-def position(degrees: str, minutes: str, seconds: str | None, direction: str | None) -> str:
-    """Latitude or longitude: 40° 26′ 46″ N."""
-    words = f"{cardinal(degrees)} degree{'' if degrees == '1' else 's'} {durations(None, minutes, None)}"
-    return " ".join(
-        part
-        for part in (
-            words,
-            seconds and f"{decimal(seconds)} seconds",
-            direction and readings("direction")[direction].lower(),
-        )
-        if part
-    )
-
-
 def scientific(number: str, sign: str, power: str, *unit: str | None) -> str:
     """Number with an exponent, with or without a unit: 1e-5, 3e8 m/s."""
     words = f"{decimal(number)} E {'minus ' if sign in ('-', '−') else ''}{cardinal(str(int(power)))}"
     return words if unit[1] is None else f"{words} {_unit(*unit)[1]}"  # type: ignore[arg-type]
-
-
-def days(days: str, hours: str, minutes: str | None) -> str:
-    """Days, hours and minutes: 2d 4h."""
-    return f"{cardinal(days)} day{'' if days == '1' else 's'} {durations(hours, minutes, None)}"
 
 
 def mark(number: str | None, mark: str | None, other: str | None, _: str | None) -> str:

@@ -72,7 +72,6 @@ def _read_words() -> dict[str, dict[str, str]]:
         "street": in_names("S"),
         "street anywhere": in_names("s"),
         "in names": in_names("C") | {name: old_states[name] for name in found["old state without another meaning"]},
-        "old state with a point": {f"{state}.{comma}": "" for state in old_states for comma in ("", ",")},
         "name of a day": dict.fromkeys(found["day"].values(), ""),
         "Biblical name": dict.fromkeys(found["bible"].values(), ""),
         "counting with a colon": {f"{word}:": "" for word in found["counting"]},

@@ -12,7 +12,6 @@ _ELEMENT = re.compile(r"<(phoneme|say-as|sub)(\s[^<>]{0,500})>([^<>]{0,1000})</\
 _ATTRIBUTE = re.compile(r"([\w-]{1,40})\s{0,9}=\s{0,9}(?:\"([^\"]*)\"|'([^']*)')")
 _ARPABET = frozenset(("x-arpabet", "arpabet", "cmu-arpabet", "x-cmu-arpabet"))
 _SPELLED = frozenset(("characters", "character", "spell-out", "verbatim", "letters"))
-_GROUPS = frozenset(("digits", "telephone"))
 _AS_WRITTEN = frozenset(
     ("time", "currency", "unit", "fraction", "address", "duration", "name", "words")
 )  # read as such anyway
@@ -55,12 +54,20 @@ def _phones(whole: str, attributes: dict[str, str]) -> str | None:
     return spoken
 
 
+def _digits(content: str) -> str:
+    """Write digits one by one, in the groups in which they stand; ten alone are a telephone number of 3, 3 and 4."""
+    groups = re.sub(r"(?<![0-9])([0-9]{3})([0-9]{3})([0-9]{4})(?![0-9])", r"\1 \2 \3", content.replace("+", "plus "))
+    groups = re.sub(r"(?i:ext\.?|x)\s?(?=[0-9])", " extension ", groups)
+    words = re.sub("[0-9]+", lambda group: " ".join(group[0]) + ",", re.sub(r"[^\w\s]", " ", groups))
+    return " ".join(words.split()).removesuffix(",")
+
+
 def _say_as(content: str, kind: str, order: str) -> str | None:
     """Write a content so that it is read as a kind; None for an unknown one."""
     if kind in _SPELLED:
         return " ".join(character.upper() for character in content if not character.isspace())
-    if kind in _GROUPS:
-        return ", ".join(" ".join(group) for group in re.findall("[+0-9A-Za-z]+", content))
+    if kind in ("digits", "telephone"):
+        return _digits(content)
     numbers = re.findall("[0-9]+", content)
     if kind == "date" and len(numbers) == len(order) == 3 and set(order) == set(_MONTH_FIRST):
         part = dict(zip(order, numbers, strict=True))
