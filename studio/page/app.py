@@ -6,10 +6,13 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import FileResponse
+from gradio.themes.utils import sizes
 
 from studio.export import find_download
 from studio.page.access import Access, TokenGate
@@ -17,13 +20,13 @@ from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
 from studio.page.export_tab import add_export_tab
-from studio.page.parts import OPTIONS, mount_page
 from studio.page.plan_tab import add_plan_tab
 from studio.page.speak_tab import add_speak_tab
 from studio.page.train_tab import add_train_tab
 from studio.page.uploads import WholeUploads
 from studio.project import Project, list_projects
 
+FOLDER = Path(__file__).parent
 LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
@@ -50,9 +53,46 @@ def make_app(context: Context, access: Access) -> FastAPI:
     app.add_middleware(WholeUploads)
     app.add_middleware(TokenGate, access=access)
     add_downloads(app, context)
-    mount_page(app, make_page(context, ending), LARGEST_UPLOAD)
-    app.state.end_pages.append(ending.set)  # of keep_stream
+    mount_page(app, make_page(context, ending))
+    app.state.end_pages = [app.routes[-1].app.stop_event.set, ending.set]  # these close the connections of open pages
     return app
+
+
+def mount_page(app: FastAPI, page: gr.Blocks) -> None:
+    """Mount the page at the end of the app, which keeps its own routes. It loads nothing from other hosts."""
+    scripts = (FOLDER / "page.js").read_text(encoding="utf-8")
+    page.has_launched = True  # else Gradio accepts any file of this machine as input, not just uploads
+    page.queue(default_concurrency_limit=None)
+    gr.mount_gradio_app(
+        app,
+        page,
+        path="/",
+        theme=make_theme(),
+        head=f"<script>{scripts}</script>",
+        css_paths=[FOLDER / "style.css"],
+        footer_links=[],
+        show_error=False,  # of faults; the messages of gr.Error are shown all the same
+        max_file_size=LARGEST_UPLOAD,
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+    )
+
+
+def make_theme() -> gr.themes.Base:
+    """Return a theme in system fonts, so that none is loaded, with contrasts of at least 4.5 (WCAG 2 AA)."""
+    fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
+    theme: Any = gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
+    theme.color_accent_dark = "*primary_400"  # `set` has no such argument, though the style sheet has the variable
+    return theme.set(
+        body_text_color_subdued="*neutral_500",
+        input_placeholder_color="*neutral_500",
+        input_placeholder_color_dark="*neutral_400",
+        color_accent="*primary_600",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+    )
 
 
 def add_downloads(app: FastAPI, context: Context) -> None:
@@ -70,7 +110,7 @@ def add_downloads(app: FastAPI, context: Context) -> None:
 
 def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
     """Make the page of a folder of projects. `ending` is set when the server stops."""
-    with gr.Blocks(title="Voice studio", delete_cache=HOLD_TIME, **OPTIONS) as page:
+    with gr.Blocks(title="Voice studio", delete_cache=HOLD_TIME, analytics_enabled=False, fill_width=True) as page:
         gr.Markdown(HEADING)
         names = list_projects(context.projects)
         project = gr.Dropdown(names, value=names[0] if names else None, label="Project", elem_id="project")

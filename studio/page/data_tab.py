@@ -40,7 +40,7 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
         chosen = choose(context, name)
         context.jobs.start(chosen, RUN, prepare_argv(chosen, language, several))
 
-    key = connect_run(context, project, panel, RUN, begin, start, stop, [language, several])
+    key = connect_run(context, project, panel, [RUN], [(start, begin, [language, several])], stop)
     with recorder:
         add_reading(context, project, key, stored)
     add_review(context, project, key)

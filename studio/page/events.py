@@ -1,4 +1,4 @@
-"""What the tabs share: errors as messages, and the panel of a run."""
+"""What the tabs share: errors as messages, components, and the panel of a run."""
 
 from __future__ import annotations
 
@@ -72,6 +72,17 @@ def html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
+def make_audio(label: str, name: str) -> gr.Audio:
+    """Make a player for finished audio that offers the wav file as a download."""
+    return gr.Audio(label=label, interactive=False, format="wav", buttons=["download"], elem_id=name)
+
+
+def make_picture(name: str, text: str) -> gr.Image:
+    """Make a picture. `text` describes it to screen readers; the visible title is part of the picture."""
+    looks: dict[str, Any] = {"show_label": False, "format": "png", "buttons": ["fullscreen", "download"]}
+    return gr.Image(alt_text=text, interactive=False, elem_id=name, visible=False, **looks)
+
+
 def choose(context: Context, name: str | None) -> Project:
     """Return the project chosen above the tabs. Raises DataError if there is none."""
     return find_project(context.projects, name)
@@ -92,12 +103,13 @@ def run_values(context: Context, job: Job | None) -> tuple[str, str]:
     return shorten(context, job.message), shorten(context, job.tail())
 
 
-def find_job(context: Context, name: str | None, kind: str) -> Job | None:
-    """Return the newest run of a command of the chosen project; None without a run or a project."""
+def newest_job(context: Context, name: str | None, kinds: Sequence[str]) -> Job | None:
+    """Return the newest run of some commands of the chosen project; None without a run or a project."""
     try:
-        return context.jobs.find(choose(context, name), kind)
+        jobs = [context.jobs.find(choose(context, name), kind) for kind in kinds]
     except (DataError, UsageError):
         return None
+    return max(filter(None, jobs), key=lambda job: job.run.started, default=None)
 
 
 def state_key(name: str | None, job: Job | None) -> str:
@@ -109,39 +121,34 @@ def connect_run(
     context: Context,
     project: gr.Dropdown,
     panel: list[Any],
-    kind: str,
-    begin: Callable[..., None],
-    start: gr.Button,
-    stop: gr.Button,
-    options: list[Any],
+    kinds: Sequence[str],
+    starts: Sequence[tuple[gr.Button, Callable[..., None], list[Any]]],
+    stop: gr.Button | None = None,
 ) -> gr.State:
-    """Connect the buttons of a run, and show its progress. `begin` takes the project's name and the options.
+    """Connect the buttons of runs, and show the progress of the newest one.
 
-    Returns a state that changes with the project, and when a run starts or ends.
+    Each of `starts` is a button, what it calls with the project's name and its options, and the options; `stop` pauses a run of
+    the first kind. Returns a state that changes with the project, and when a run starts or ends.
     """
     key = gr.State("")
+    outputs = [*panel, key]
 
     def watch(name: str | None) -> tuple[Any, ...]:
-        job = find_job(context, name, kind)
+        job = newest_job(context, name, kinds)
         return *run_values(context, job), state_key(name, job)  # each time: an answer may not reach the page
 
-    def run(name: str | None, *values: Any) -> tuple[Any, ...]:
+    def run(begin: Callable[..., None], name: str | None, *values: Any) -> tuple[Any, ...]:
         begin(name, *values)
         return watch(name)
 
     def pause(name: str | None) -> tuple[Any, ...]:
-        context.jobs.pause(choose(context, name), kind)
+        context.jobs.pause(choose(context, name), kinds[0])
         return watch(name)
 
-    outputs = [*panel, key]
-    start.click(in_words(context, run), [project, *options], outputs, **HIDDEN)
-    stop.click(in_words(context, pause), project, outputs, **HIDDEN)
-    gr.on(
-        [gr.Timer(SECONDS).tick, project.change],
-        in_words(context, watch),
-        project,
-        outputs,
-        trigger_mode="multiple",
-        **HIDDEN,
-    )
+    for start, begin, options in starts:
+        start.click(in_words(context, functools.partial(run, begin)), [project, *options], outputs, **HIDDEN)
+    if stop:
+        stop.click(in_words(context, pause), project, outputs, **HIDDEN)
+    looks = [gr.Timer(SECONDS).tick, project.change]
+    gr.on(looks, in_words(context, watch), project, outputs, trigger_mode="multiple", **HIDDEN)
     return key

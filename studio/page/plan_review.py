@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_pl
 from studio.plan.machine import Figures
 from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
+from studio.wording import parse_number
 from synthesizer import EMBEDDED
 
 OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -38,28 +41,22 @@ def start_choices(projects: Path) -> list[tuple[str, str]]:
 
 
 def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
-    """Return the arguments of `studio.plan`. Raises DataError for an unknown start or a bad time limit."""
+    """Return the arguments of `studio.plan`. Raises DataError for an unknown start, UsageError for a bad time limit."""
     argv = ["studio.plan", project.name, "--projects", str(project.projects)]
     if start not in [name for _, name in start_choices(project.projects)]:
         raise DataError(f"start from {start!r}: this voice no longer exists; choose another")
     if start.startswith("voice:"):
         other = Project(name=start.removeprefix("voice:"), projects=project.projects)
         start = str(check_inside(other, other.voice))
-    argv += ["--from", start]
-    if limit.strip():
-        argv += ["--hours", str(parse_limit(limit, unit))]
+    hours = parse_number(limit, "time limit", partial(parse_hours, unit=unit), f"a number of {unit} above 0")
+    argv += ["--from", start, *(["--hours", str(hours)] if hours else [])]
     return [*argv, *(["--find-lr"] if find_lr else []), *(["--cpu"] if cpu else [])]
 
 
-def parse_limit(limit: str, unit: str) -> float:
-    """Parse a time limit into hours. Raises DataError for anything but a number above 0."""
-    try:
-        value = float(limit) * UNITS[unit]
-    except (ValueError, KeyError):
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise DataError(f"time limit: {limit!r}, expected a number of {unit} above 0, or nothing")
-    return value
+def parse_hours(limit: str, unit: str) -> float:
+    """Parse a time limit into hours; NaN unless it is above 0 and finite."""
+    value = float(limit) * UNITS.get(unit, math.nan)
+    return value if 0 < value < math.inf else math.nan
 
 
 def read_explanations(project: Project) -> dict[str, Explanation]:

@@ -7,8 +7,7 @@ from typing import Any
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, html_table, in_words
-from studio.page.parts import make_picture
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, html_table, in_words, make_picture
 from studio.page.plan_review import (
     UNITS,
     plan_argv,
@@ -47,7 +46,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
         chosen = choose(context, name)
         context.jobs.start(chosen, RUN, plan_argv(chosen, start, limit, unit, find_lr, context.cpu))
 
-    key = connect_run(context, project, panel, RUN, begin, button, stop, [start, limit, unit, find_lr])
+    key = connect_run(context, project, panel, [RUN], [(button, begin, [start, limit, unit, find_lr])], stop)
     need = gr.Textbox(label="Time that is needed", interactive=False, visible=False, elem_id="plan-need")
     views = [need, *(component for name in MODELS for component in add_model(name))]
     text, save, result = add_editor()

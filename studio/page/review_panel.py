@@ -20,8 +20,7 @@ from studio.page.editing import (
     summarize,
     table_of,
 )
-from studio.page.events import HIDDEN, choose, html_table, in_words, shorten
-from studio.page.parts import make_audio
+from studio.page.events import HIDDEN, choose, html_table, in_words, make_audio, shorten
 from studio.page.recordings import FileFate, list_fates
 from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project

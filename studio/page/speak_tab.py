@@ -12,24 +12,30 @@ from common.inference.config import SynthesisConfig
 from common.inference.pictures import Look
 from studio.page.choices import OWN, choose_key, default_voices, list_vocoders, list_voices
 from studio.page.context import Context
-from studio.page.events import HIDDEN, choose, errors_in_words
-from studio.page.parts import SEND_LOOK, make_audio, make_field, make_look, make_pictures, make_text, parse_number
+from studio.page.events import HIDDEN, choose, errors_in_words, make_audio, make_picture
 from studio.page.samples import LARGEST, MOST_CHARACTERS, SampleRequest
+from studio.wording import parse_number
 
 TEXT = "Good morning. It is half past nine, and the kettle is on."
+HINT = '<div class="hint"><span>Ctrl+Enter speaks</span><span id="speak-text-counter"></span></div>'
+# Numbers that may stay empty, as texts: an empty gr.Number shows 0.
+FIELDS = (("speak-seed", "Seed", "0"), ("speak-strength", "Denoiser strength", "the voice's own"))
+SEND_LOOK = "(...values) => [...values.slice(0, -1), pageLook()]"  # how pictures should look, as the last input
 
 
 def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     """Add the tab."""
-    text = make_text("speak-text", TEXT, "Text", MOST_CHARACTERS)
+    text = add_text()
     button = gr.Button("Speak", variant="primary", elem_id="speak", elem_classes="speaks")
     with gr.Row():
         voice = gr.Dropdown([], label="Voice", min_width=280, elem_id="speak-voice")
         vocoder = gr.Dropdown([], label="Vocoder", min_width=280, elem_id="speak-vocoder")
     with gr.Accordion("Settings", open=False):
         with gr.Row():
-            seed = make_field("speak-seed", "Seed", "0")
-            strength = make_field("speak-strength", "Denoiser strength", "the voice's own")
+            seed, strength = (
+                gr.Textbox(label=label, placeholder=usual, max_lines=1, min_width=180, elem_id=name)
+                for name, label, usual in FIELDS
+            )
         sigma = gr.Slider(
             0, 2, SynthesisConfig().sigma_infer, step=0.05, label="Sigma of the vocoder's noise", elem_id="speak-sigma"
         )
@@ -37,7 +43,8 @@ def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id="speak-message")
     audio = make_audio("Audio", "speak-audio")
     with gr.Accordion("Details", open=False):
-        outputs = [message, audio, *make_pictures("speak")]
+        mel = make_picture("speak-mel", "Mel spectrogram with the words below")
+        alignment = make_picture("speak-alignment", "Alignment of the text's symbols")
 
     def speak(*values: Any) -> Iterator[tuple[Any, ...]]:
         yield from speak_text(context, *values)
@@ -45,12 +52,23 @@ def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     gr.on(
         [button.click, text.submit],
         speak,
-        [project, text, voice, vocoder, seed, sigma, strength, make_look()],
-        outputs,
+        [project, text, voice, vocoder, seed, sigma, strength, gr.Textbox(visible="hidden")],
+        [message, audio, mel, alignment],
         js=SEND_LOOK,
         api_visibility="private",
         show_progress_on=[message],
     )
+
+
+def add_text() -> gr.Textbox:
+    """Add the field for the text, with its length below; a reload of the page keeps the text."""
+    field = gr.Textbox(TEXT, label="Text", lines=3, max_lines=12, elem_id="speak-text", elem_classes="spoken-text")
+    gr.HTML(HINT, elem_classes="plain")
+    quiet: dict[str, Any] = {"api_visibility": "private"}
+    field.change(None, field, None, js=f"(text) => pageText.changed('speak-text', text, {MOST_CHARACTERS})", **quiet)
+    page: Any = gr.context.Context.root_block
+    page.load(None, field, field, js=f"(text) => pageText.restore('speak-text', text, {MOST_CHARACTERS})", **quiet)
+    return field
 
 
 def connect_choices(context: Context, project: gr.Dropdown, voice: gr.Dropdown, vocoder: gr.Dropdown) -> None:

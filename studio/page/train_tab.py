@@ -8,8 +8,7 @@ from typing import Any
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
-from studio.page.parts import make_picture
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words, make_picture
 from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingView, newest_model, studio_train_argv
 from studio.plan.file import MODELS
 from studio.voice.verdict import read_verdict
@@ -36,7 +35,7 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
         chosen = choose(context, name)
         context.jobs.start(chosen, RUN, studio_train_argv(chosen))
 
-    key = connect_run(context, project, panel, RUN, begin, start, pause, [])
+    key = connect_run(context, project, panel, [RUN], [(start, begin, [])], pause)
     verdict = gr.Textbox(label="Verdict on the voice", interactive=False, lines=2, max_lines=8, elem_id="verdict")
     key.change(in_words(context, functools.partial(find_verdict, context)), project, verdict, **HIDDEN)
     model = gr.Radio([NEWEST, *MODELS], value=NEWEST, label="Model", elem_id="model")

@@ -1,16 +1,89 @@
-"""The choice of a project on the page: events that make it take turns, so that none undoes a later one."""
+"""The page without a browser: contrasts of WCAG 2 at level AA, fields of numbers, and events that take turns."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
-from studio.jobs.jobs import Jobs
-
 pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
+import gradio as gr
 
-from studio.page.app import make_page
+from common.errors import UsageError
+from studio.jobs.jobs import Jobs
+from studio.page.app import make_page, make_theme
 from studio.page.context import Context
+from studio.page.speak_tab import speak_text
+from studio.project import create_project
+from studio.wording import parse_number
+
+NAMES = {"white": "#ffffff", "black": "#000000"}
+PAIRS = (
+    ("body-text-color", "background-fill-primary"),
+    ("body-text-color-subdued", "background-fill-primary"),
+    ("block-info-text-color", "block-background-fill"),
+    ("block-title-text-color", "block-background-fill"),
+    ("input-placeholder-color", "input-background-fill"),
+    ("color-accent", "background-fill-primary"),  # the chosen tab
+    ("button-primary-text-color", "button-primary-background-fill"),
+    ("button-primary-text-color", "button-primary-background-fill-hover"),
+    ("button-secondary-text-color", "button-secondary-background-fill"),
+)
+
+
+def variables_of(sheet: str) -> dict[str, str]:
+    return dict(re.findall(r"--([\w-]+): ([^;]+);", sheet))
+
+
+def colour(name: str, variables: dict[str, str]) -> str:
+    """Follow the variables of a style sheet to a colour, as #rrggbb."""
+    value = variables[name]
+    if found := re.fullmatch(r"var\(--([\w-]+)\)", value):
+        return colour(found[1], variables)
+    return NAMES.get(value, value)
+
+
+def luminance(hex_colour: str) -> float:
+    """The relative luminance of WCAG 2."""
+    parts = [int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_measure_of_contrast() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#ffffff", "#3b82f6") == pytest.approx(3.67, abs=0.01)  # as axe-core gives it
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize(("text", "background"), PAIRS)
+def test_texts_have_enough_contrast(mode: str, text: str, background: str) -> None:
+    light, dark = make_theme()._get_theme_css().split(".dark", 1)
+    variables = variables_of(light)
+    if mode == "dark":
+        variables |= variables_of(dark)
+    assert contrast(colour(text, variables), colour(background, variables)) >= 4.5
+
+
+@pytest.mark.parametrize(("sigma", "strength", "named"), [(11.0, "", "sigma: 11"), (1.0, "12", "strength: 12")])
+def test_each_field_of_the_speak_tab_reaches_its_setting(tmp_path, sigma, strength: str, named: str) -> None:
+    create_project(tmp_path, "mine")
+    spoken = speak_text(Context(tmp_path, True, Jobs(tmp_path)), "mine", "Two.", "voice", "own", "", sigma, strength)
+    with pytest.raises(gr.Error, match=named):
+        list(spoken)
+
+
+def test_fields_are_numbers_or_empty() -> None:
+    assert parse_number(" 5 ", "seed", int, "a whole number") == 5
+    assert parse_number("", "seed", int, "a whole number") is parse_number(None, "seed", int, "a whole number") is None
+    for text, kind in (("many", int), ("nan", float), ("1.5", int)):
+        with pytest.raises(UsageError, match=f"seed: '{text}', expected a number, or nothing"):
+            parse_number(text, "seed", kind, "a number")
 
 
 def test_events_that_choose_a_project_take_turns(tmp_path: Path) -> None:

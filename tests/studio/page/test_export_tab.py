@@ -1,6 +1,7 @@
 """The tab Export without a browser: targets that can be written here, and words about the others."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.export_tab import Exporter, add_export_tab
+from studio.page.events import in_words, newest_job, run_values
+from studio.page.export_tab import RUNS, add_export_tab, show, start_export, start_share
 
 
 def test_missing_packages_are_named_and_their_targets_cannot_be_chosen(tmp_path: Path, monkeypatch) -> None:
@@ -43,42 +45,43 @@ def test_missing_packages_are_named_and_their_targets_cannot_be_chosen(tmp_path:
 )
 def test_mistakes_are_messages(tmp_path: Path, name: str | None, chosen: list[str], message: str) -> None:
     Project(name="mine", projects=tmp_path).root.mkdir()
+    context = Context(tmp_path, True, Jobs(tmp_path))
     with pytest.raises(gr.Error) as caught:
-        Exporter(Context(tmp_path, True, Jobs(tmp_path))).export(name, chosen)
+        in_words(context, partial(start_export, context))(name, chosen)
     assert message in caught.value.message and str(tmp_path) not in caught.value.message
 
 
 def test_the_commands_of_the_page_and_the_addresses_of_their_files(tmp_path: Path, monkeypatch) -> None:
-    project = Project(name="mine", projects=tmp_path)
+    project, context = Project(name="mine", projects=tmp_path), Context(tmp_path, True, Jobs(tmp_path))
+    project.root.mkdir()
+    files, commands = show(context, "mine")
+    assert files == "<p>No files yet.</p>" and show(context, None) == ("", "")
+    voice = f"{tmp_path}/mine/voice"
+    for words in ("studio.share mine", f"python inference.py --voice {voice}", f"python -m serving --voices {voice}"):
+        assert words in commands
     add_voice(project)
-    exporter, started = Exporter(Context(tmp_path, True, Jobs(tmp_path))), []
+    started = []
     monkeypatch.setattr(Jobs, "start", lambda self, project, name, argv: started.append([name, *argv]))
-    exporter.export("mine", ["web", "torchscript"])
-    exporter.share("mine")
+    start_export(context, "mine", ["web", "torchscript"])
+    start_share(context, "mine")
     expected = [["export", "studio.export", "mine", "torchscript", "web"], ["share", "studio.share", "mine"]]
     assert started == [[*argv, "--projects", str(tmp_path)] for argv in expected]
     (project.root / "exports").mkdir()
     (project.root / "exports" / "mine_torchscript.zip").touch()
-    assert 'href="download/mine/mine_torchscript.zip"' in exporter.look("mine")[2]
+    assert 'href="download/mine/mine_torchscript.zip"' in show(context, "mine")[0]
 
 
-def test_an_export_that_fails_is_described_in_words(tmp_path: Path) -> None:
-    project = Project(name="mine", projects=tmp_path)
+def test_the_newest_run_is_described_in_words(tmp_path: Path) -> None:
+    """An export that failed, after the voice was packed."""
+    project, context = Project(name="mine", projects=tmp_path), Context(tmp_path, True, Jobs(tmp_path))
     folder = project.root / "jobs"
     folder.mkdir(parents=True)
-    run = Run(identity="1", words=["studio.export"], device="", pid=2**22, started=1.0, log_start=0)
-    write_note(folder / "export.json", asdict(run))
-    write_exit(folder / "export.json", "1", 1)
+    assert newest_job(context, "mine", RUNS) is newest_job(context, None, RUNS) is None
+    for started, name in enumerate(RUNS):
+        run = Run(identity="1", words=[f"studio.{name}"], device="", pid=2**22, started=float(started), log_start=0)
+        write_note(folder / f"{name}.json", asdict(run))
+        write_exit(folder / f"{name}.json", "1", started)
     (folder / "export.log").write_text(f"Traceback\nerror: {project.voice}/waveglow.pt: no checkpoint\n")
-    state, log, *_, timer = Exporter(Context(tmp_path, True, Jobs(tmp_path))).look("mine")
+    state, log = run_values(context, newest_job(context, "mine", RUNS))
     words = "python -m studio.export failed with exit code 1: mine/voice/waveglow.pt: no checkpoint"
-    assert state == words and str(tmp_path) not in log and not timer.active
-
-
-def test_a_project_without_exports_has_commands_alone(tmp_path: Path) -> None:
-    Project(name="mine", projects=tmp_path).root.mkdir()
-    state, log, files, commands, timer = Exporter(Context(tmp_path, True, Jobs(tmp_path))).look("mine")
-    assert (state, log, files) == ("Nothing has been exported yet.", "", "<p>No files yet.</p>") and not timer.active
-    voice = f"{tmp_path}/mine/voice"
-    for words in ("studio.share mine", f"python inference.py --voice {voice}", f"python -m serving --voices {voice}"):
-        assert words in commands
+    assert state == words and str(tmp_path) not in log

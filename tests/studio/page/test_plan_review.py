@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.data.pictures import figure_pixels, plot_losses
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from studio.page import plan_review
 from studio.page.plan_review import plan_argv, read_explanations, read_need, read_text, save_plan, start_choices
 from studio.plan.file import NEED, Plan, read_plan, write_plan
@@ -104,9 +104,10 @@ def test_the_words_of_a_plan(project, tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "many", "1 2"])
-def test_limits_of_time(limit):
-    with pytest.raises(DataError, match="expected a number of hours above 0, or nothing"):
-        plan_review.parse_limit(limit, "hours")
+def test_limits_of_time(project, limit):
+    words = f"time limit: '{limit}', expected a number of hours above 0, or nothing"
+    with pytest.raises(UsageError, match=words):
+        plan_argv(project, "embedded", limit, "hours", False, False)
 
 
 def test_the_plot_of_learning_rates(project):
