@@ -139,6 +139,11 @@ def move_aside(path: Path) -> Path | None:
     return free
 
 
+def is_current(made: Path, *sources: Path) -> bool:
+    """True for a file that is there, and no older than those that it was made from."""
+    return made.is_file() and all(made.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
+
+
 def _sync_folder(folder: Path) -> None:
     """Write the renames in `folder` to the disk, so that they survive a power cut; Windows opens no folders."""
     if not IS_POSIX:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from common.data.recordings import Recording, Rows
 from common.errors import DataError
+from common.files import is_current
 
 PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
 SOUNDS = Path("usr/share/asterisk/sounds/en_US_f_Allison")  # in the packages, as the next one
@@ -141,7 +142,7 @@ def is_speech(text: str) -> bool:
 
 def decode(pairs: Sequence[tuple[Path, Path]], ffmpeg: str, folder: Path) -> None:
     """Decode the G.722 files whose wav is missing or older to 16-bit wavs in `folder`."""
-    todo = [(g722, wav) for g722, wav in pairs if not (wav.is_file() and wav.stat().st_mtime >= g722.stat().st_mtime)]
+    todo = [(g722, wav) for g722, wav in pairs if not is_current(wav, g722)]
     folder.mkdir(parents=True, exist_ok=True)
     bar = tqdm(total=len(todo), desc="decoding", unit="clip", disable=None)  # None: a bar on a terminal only
     with bar, tempfile.TemporaryDirectory(prefix="decoding.", dir=folder.parent) as staging:

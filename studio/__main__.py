@@ -27,9 +27,8 @@ from common.web.server import Server
 from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs.jobs import Jobs, machine_devices
-from studio.page.access import PARAMETER, Access
+from studio.page.access import PARAMETER, Access, remove_old
 from studio.page.context import Context
-from studio.page.uploads import remove_old
 
 UPLOADS = "GRADIO_TEMP_DIR"  # Gradio's variable
 FOLDER = ".uploads"  # beside the projects, so that files are moved, not copied

@@ -25,7 +25,7 @@ from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import atomic_write, parse_json, write_text
+from common.files import atomic_write, is_current, parse_json, write_text
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.progress import counted
@@ -264,16 +264,12 @@ def _compute(audio_path: Path, config: AudioConfig) -> Tensor:
     return _transform(config).mel_spectrogram(load_audio(audio_path, config.sampling_rate)[None])[0]
 
 
-def _is_current(audio: Path, mel: Path) -> bool:
-    return mel.exists() and mel.stat().st_mtime_ns >= audio.stat().st_mtime_ns
-
-
 def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
     """Check the settings of existing mels against these, and write the settings into each folder.
 
     In a folder without settings, as the published recipe makes them, one mel is computed again and compared.
     """
-    first_there = {mel.parent: (audio, mel) for audio, mel in reversed(pairs) if _is_current(audio, mel)}
+    first_there = {mel.parent: (audio, mel) for audio, mel in reversed(pairs) if is_current(mel, audio)}
     folders = {mel.parent for _, mel in pairs}
     check_settings(folders, config)
     for folder in sorted(folder for folder in folders if not is_labelled(folder)):
@@ -295,7 +291,7 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
 
     check_distinct(pairs)
     _label(pairs, config)
-    todo = [(audio, mel) for audio, mel in pairs if not _is_current(audio, mel)]
+    todo = [(audio, mel) for audio, mel in pairs if not is_current(mel, audio)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
     make = partial(prepare_mel, config=config)
     return [problem for problem in run_parallel(make, todo, workers, "mels") if problem]

@@ -23,7 +23,7 @@ from common.data.parallel import run_parallel
 from common.data.sources import Names, find_files, find_sources
 from common.data.tables import WANTED, Table, read_table
 from common.errors import DataError
-from common.files import write_text
+from common.files import is_current, write_text
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
@@ -210,7 +210,7 @@ def convert_clips(
         DataError: recordings that changed since they were checked, or copies that cannot be written; all are listed.
     """
     labelled = _label(folder, treatment, [source for source, _, _ in jobs])
-    todo = [job for job in jobs if not _is_current(job[2], labelled, job[0])]
+    todo = [job for job in jobs if not is_current(job[2], labelled, job[0])]
     problems = run_parallel(partial(convert, treatment=treatment), todo, workers, "converting")
     if any(problems):
         raise DataError("\n".join(problem for problem in problems if problem))
@@ -233,10 +233,6 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     return path
-
-
-def _is_current(copy: Path, *sources: Path) -> bool:
-    return os.path.isfile(copy) and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
 
 
 def changes(clips: Mapping[str, CheckedClip], treatment: Treatment) -> list[str]:

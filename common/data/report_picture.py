@@ -6,7 +6,7 @@ matplotlib is used as in common.data.pictures: Agg only, imported late.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HISTOGRAM_DEVIATIONS = (
-    8.0  # median absolute deviations; values farther out share the outermost bars, to keep the others apart
-)
+HISTOGRAM_DEVIATIONS = 8.0  # median absolute deviations; values farther out share the outermost bars
 BINS = 40
 BARS_END = 0.84  # share of a histogram's height; the legend is above
 PLAIN, DARK, FIRST, SECOND = "#4C78A8", "0.25", "#E45756", "#F2A93B"  # bars and dots, lines, the two kinds of outliers
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 9, "columnspacing": 1.3, "handlelength": 1.5}
 
 
 def plot_clips(clips: Sequence[MeasuredClip], title: str) -> Figure:
@@ -66,8 +65,9 @@ def _draw_histogram(axes: Axes, values: Floats, far: Outliers, label: str) -> No
 
 
 def _draw_levels(axes: Axes, clips: Sequence[MeasuredClip]) -> None:
-    rms, peak = _finite([clip.sound.rms for clip in clips]), _finite([clip.sound.peak for clip in clips])
-    if len(rms):  # pure silence has no level
+    sounds = [clip.sound for clip in clips if np.isfinite(clip.sound.rms)]  # pure silence has no level
+    if sounds:
+        rms, peak = np.array([sound.rms for sound in sounds]), np.array([sound.peak for sound in sounds])
         edges = _edges(np.concatenate([rms, peak]))
         _bars(axes, rms, edges, f"RMS, median {np.median(rms):.1f}")
         _outline(axes, peak, edges, f"peak, median {np.median(peak):.1f}")
@@ -78,41 +78,19 @@ def _draw_scatter(axes: Axes, durations: Floats, characters: Floats, by_duration
     size = float(np.clip(12000 / len(durations), 5, 26))  # pt²; small enough to keep thousands of clips apart
     ends = np.array([0, durations.max() * 1.04])
     reach = OUTLIER_DEVIATIONS * by_pace.deviation
+    low, high = max(0, by_pace.median - reach), by_pace.median + reach
+    near = f"within {OUTLIER_DEVIATIONS:g} MADs of it"
     axes.plot(ends, ends * by_pace.median, color=DARK, linewidth=1, label=f"{by_pace.median:.1f} characters a second")
-    axes.fill_between(
-        ends,
-        ends * max(0, by_pace.median - reach),
-        ends * (by_pace.median + reach),
-        color=PLAIN,
-        alpha=0.1,
-        linewidth=0,
-        label=f"within {OUTLIER_DEVIATIONS:g} MADs of it",
-    )
+    axes.fill_between(ends, ends * low, ends * high, color=PLAIN, alpha=0.1, linewidth=0, label=near)
     axes.scatter(durations, characters, s=size, color=PLAIN, alpha=0.55, linewidths=0)
     for far, colour, ring, name in ((by_duration, FIRST, 40, "duration"), (by_pace, SECOND, 90, "characters a second")):
-        axes.scatter(
-            durations[far.indices],
-            characters[far.indices],
-            s=ring,
-            facecolors="none",
-            edgecolors=colour,
-            linewidths=1.6,
-            label=f"outliers of {name}: {len(far.indices)}",
-        )
+        x, y, label = durations[far.indices], characters[far.indices], f"outliers of {name}: {len(far.indices)}"
+        axes.scatter(x, y, s=ring, facecolors="none", edgecolors=colour, linewidths=1.6, label=label)
     axes.set_title("duration against characters", pad=24)
     axes.set(xlabel="duration (s)", ylabel="characters of the text")
     axes.set(xlim=(0, ends[1]), ylim=(0, characters.max() * 1.08))
     # above the axes, because any corner inside may have clips
-    axes.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1),
-        ncols=4,
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.4,
-        handlelength=1.6,
-        borderaxespad=0.2,
-    )
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, borderaxespad=0.2, **LEGEND)
 
 
 def _draw_silences(axes: Axes, clips: Sequence[MeasuredClip]) -> None:
@@ -144,11 +122,6 @@ def move_into_view(values: Floats) -> tuple[Floats, int]:
     return clipped_values, int((clipped_values != finite).sum())
 
 
-def _finite(values: Sequence[float]) -> Floats:
-    array = np.array(values)
-    return array[np.isfinite(array)]
-
-
 def _edges(values: Floats) -> Floats:
     """Return the borders of BINS bins, with little room around a single value, where numpy would add a whole unit."""
     low, high = float(values.min()), float(values.max())
@@ -174,4 +147,4 @@ def _finish(axes: Axes, title: str) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(low, high / BARS_END)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper right", frameon=False, fontsize=9, ncols=2, columnspacing=1.2, handlelength=1.4)
+        axes.legend(loc="upper right", ncols=2, **LEGEND)

@@ -165,7 +165,8 @@ class Names:
         key, near = name_key(identifier), name_key(place)
         for folder in (near, *(f"{near}/{name}" for name in PLACES)):
             path = f"{folder}/{key}".lstrip("/")
-            if exact := [name for name in self._by_key.get(path, ()) if _is_path(name, path)]:
+            named = self._by_key.get(path, ())
+            if exact := [name for name in named if path in without_endings(name_key(name), ENDINGS)]:
                 return exact
         for stem in without_endings(key, ENDINGS):
             for suffix in _suffixes(f"{near}/{stem}"):
@@ -195,11 +196,6 @@ def _suffixes(key: str) -> list[str]:
     """Return the ends of a path, the longest first: a/b/c, b/c, c."""
     parts = [part for part in key.split("/") if part not in ("", ".", "..")]
     return ["/".join(parts[first:]) for first in range(len(parts))]
-
-
-def _is_path(name: str, path: str) -> bool:
-    """Return True if a recording is at this path, given with or without endings."""
-    return path in without_endings(name_key(name), ENDINGS)
 
 
 def find_files(folder: Path, names: Sequence[str]) -> list[Path | None]:

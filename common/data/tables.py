@@ -54,7 +54,7 @@ def read_table(path: Path) -> Table:
     elif prompts:
         cells = {number: [match[1], match[2]] for number, match in enumerate(prompts, 1)}
     else:
-        cells = _read_cells(lines, problems)
+        cells = read_cells(lines, problems, _delimiter(lines))
     columns, note, misplaced = _choose_columns(cells)
     rows = {}
     usual = max(3, Counter(map(len, cells.values())).most_common(1)[0][0]) if cells else 0
@@ -68,9 +68,8 @@ def read_table(path: Path) -> Table:
     return Table(rows, problems, note + encoding, may_be_prose=_delimiter(lines) in ",; " and not note and not prompts)
 
 
-def _read_cells(lines: Sequence[str], problems: dict[int, str]) -> dict[int, list[str]]:
-    """Return the cells of the rows by line from 1."""
-    delimiter = _delimiter(lines)
+def read_cells(lines: Sequence[str], problems: dict[int, str], delimiter: str) -> dict[int, list[str]]:
+    """Return the cells of the rows by line from 1, and add the problem of a line that ends them; blank rows are left out."""
     if delimiter == " ":
         return {number: line.split(None, 1) for number, line in enumerate(lines, 1) if line.strip()}
     # quotation marks of a text are part of it, unless commas divide columns

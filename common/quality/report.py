@@ -300,13 +300,11 @@ def page(title: str, systems: Sequence[System], main_system: System, rate: int) 
         rows=[format_row(system, keys) for system in systems],
         legend=legend(),
         ranked_by=main_system.name,
-        sections=[_section(number, systems, rate) for number in rank_lines(main_system)],
+        sections=[
+            Section(n + 1, main_system.lines[n].text, [_box(system.name, system.lines[n], rate) for system in systems])
+            for n in rank_lines(main_system)
+        ],
     )
-
-
-def _section(number: int, systems: Sequence[System], rate: int) -> Section:
-    boxes = [_box(system.name, system.lines[number], rate) for system in systems]
-    return Section(number + 1, systems[0].lines[number].text, boxes)
 
 
 def _box(name: str, line: Line, rate: int) -> Box:

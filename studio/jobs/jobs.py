@@ -28,7 +28,7 @@ from studio.jobs.run_files import Run, find_process, read_note, read_run, write_
 from studio.project import ROOT, Project, list_projects
 from studio.train.process import describe_signal
 
-RUNNER = "studio.jobs.run_job"
+RUNNER = "studio.jobs.run_files"
 CPU = "cpu"  # the only device of a machine without GPUs
 ON_DEVICE = ("plan", "train")  # these need a device of their own
 TAIL = 2**16  # bytes read for the last lines of a log

@@ -1,9 +1,15 @@
-"""The files of a run in PROJECT/jobs: its process, its exit code, and notes. Imports no PyTorch."""
+"""The files of a run in PROJECT/jobs: its process, its exit code, and notes; and the runner, which studio.jobs starts.
+
+python -m studio.jobs.run_files FILE IDENTITY runs the command of a run file and writes its exit code. Imports no PyTorch.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -13,7 +19,10 @@ from typing import Any
 import psutil
 
 from common.files import parse_json, write_text
+from common.run.child import end_with
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TICK = 0.1  # seconds between polls of the command
 PATIENCE = 10.0  # seconds that a server has to write the run file
 SAME_START = 2.0  # seconds by which two readings of one start time may differ, since clocks are adjusted
 
@@ -87,3 +96,37 @@ def _read(path: Path) -> dict[str, Any] | None:
 def write_note(path: Path, content: dict[str, Any]) -> None:
     """Write a small JSON file. Raises OSError."""
     write_text(path, json.dumps(content))
+
+
+def main() -> int:
+    """Start the command in a session of its own, pass signals on to all its processes, and return its exit code."""
+    path, identity = Path(sys.argv[1]), sys.argv[2]
+    requests: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: requests.append(number))
+    run = wait_for_run(path, identity)
+    if run is None:
+        return 1
+    command, parent = [sys.executable, "-m", *run.words], os.getpid()
+    process = subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: _begin(parent))
+    _unblock()  # studio.jobs blocks SIGINT until here
+    while process.poll() is None:
+        time.sleep(TICK)
+        while requests:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, requests.pop(0))
+    write_exit(path, identity, process.returncode)
+    return process.returncode
+
+
+def _begin(parent: int) -> None:
+    _unblock()
+    end_with(parent)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,7 +15,7 @@ from fastapi.responses import FileResponse
 from gradio.themes.utils import sizes
 
 from studio.export import find_download
-from studio.page.access import Access, TokenGate
+from studio.page.access import Access, TokenGate, WholeUploads
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
@@ -23,7 +23,6 @@ from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
 from studio.page.speak_tab import add_speak_tab
 from studio.page.train_tab import add_train_tab
-from studio.page.uploads import WholeUploads
 from studio.project import Project, list_projects
 
 FOLDER = Path(__file__).parent

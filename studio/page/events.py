@@ -112,11 +112,6 @@ def newest_job(context: Context, name: str | None, kinds: Sequence[str]) -> Job 
     return max(filter(None, jobs), key=lambda job: job.run.started, default=None)
 
 
-def state_key(name: str | None, job: Job | None) -> str:
-    """Return text that changes when another project is chosen, or a run starts or ends."""
-    return f"{name} {job.run.identity} {job.state.value}" if job else f"{name}"
-
-
 def connect_run(
     context: Context,
     project: gr.Dropdown,
@@ -135,7 +130,8 @@ def connect_run(
 
     def watch(name: str | None) -> tuple[Any, ...]:
         job = newest_job(context, name, kinds)
-        return *run_values(context, job), state_key(name, job)  # each time: an answer may not reach the page
+        state = f" {job.run.identity} {job.state.value}" if job else ""
+        return *run_values(context, job), f"{name}{state}"  # each time: an answer may not reach the page
 
     def run(begin: Callable[..., None], name: str | None, *values: Any) -> tuple[Any, ...]:
         begin(name, *values)

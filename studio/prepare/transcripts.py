@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import math
 import re
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from common.data.tables import read_cells
 from common.data.text_files import plain_text
 from common.errors import shorten
 from common.files import parse_json
@@ -32,24 +32,8 @@ END_LABEL = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s+-?\d{1,9}\s+(\S.*)")  # of
 MOST = 0.5  # of the lines; with more labels the others are mistakes, with fewer the file is a text
 # As Praat reads: free-standing numbers, texts in quotation marks and flags; all else is a comment.
 TOKEN = re.compile(r'"([^"]*(?:""[^"]*)*)"|<(exists|absent)>|(?<!\S)(-?\d[\d.eE+-]*)(?!\S)')
-PAUSES = {
-    "sil",
-    "sp",
-    "spn",
-    "pau",
-    "silence",
-    "pause",
-    "<sil>",
-    "<sp>",
-    "<eps>",
-    "<p:>",
-    "<p>",
-    "<usb>",
-    "h#",
-    "#",
-    "_",
-    "-",
-}
+PAUSES = {"sil", "sp", "spn", "pau", "silence", "pause", "h#", "#", "_", "-"}  # labels
+PAUSES |= {"<sil>", "<sp>", "<eps>", "<p:>", "<p>", "<usb>"}
 PHONES = re.compile(r"\b(?:phon\w*|phn|mau|kan|syllab\w*|pinyin|tones?)\b", re.IGNORECASE)  # names of tiers
 PHONE_LETTERS = 2.5  # mean letters of a label in Latin script; words have more
 NEARLY_ALL = 0.8  # of the letters of the fullest tier; of such tiers, the one with the longest labels is taken
@@ -342,19 +326,17 @@ def _segment(item: Mapping[str, Any]) -> Interval | None:
 
 def parse_rows(lines: Sequence[str], problems: Problems) -> Timed:
     """Parse rows with the columns start, end and text, as Whisper writes them: in milliseconds unless a time has decimals."""
-    first = next(number for number, line in enumerate(lines) if line.strip())
-    delimiter = next(sign for sign in "\t;," if sign in lines[first])
-    rows = list(csv.reader((f"{line}\n" for line in lines[first:]), delimiter=delimiter))
-    names = [name.strip().lower() for name in rows[0]]
-    columns = [names.index(name) for name in ("start", "end", "text")]
+    first = next(line for line in lines if line.strip())
+    cells = read_cells(lines, problems, next(sign for sign in "\t;," if sign in first))
+    names, *rows = cells.values()
+    columns = [[name.lower() for name in names].index(name) for name in ("start", "end", "text")]
     found: list[Interval] = []
-    for number, row in enumerate(rows[1:], first + 1):
+    for number, row in list(cells.items())[1:]:
         try:
-            start, end, text = (row[column].strip() for column in columns)
+            start, end, text = (row[column] for column in columns)
             found.append((float(start), float(end), text))
         except (ValueError, IndexError):
-            if any(row):
-                problems[number] = f"{shorten(delimiter.join(row), 60)!r}, expected start, end and text"
-    decimals = any("." in row[column] for row in rows[1:] for column in columns[:2] if column < len(row))
+            problems[number - 1] = f"{shorten('|'.join(row), 60)!r}, expected start, end and text"
+    decimals = any("." in row[column] for row in rows for column in columns[:2] if column < len(row))
     scale = 1.0 if decimals else 1000.0
     return _of_intervals([(start / scale, end / scale, text) for start, end, text in found], "segments", "", problems)

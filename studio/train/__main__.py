@@ -116,7 +116,10 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
         return False
     reason = reason_of(ending, settings, place_of(folder, name))
     progress.finish(name, current, reason)
-    print(f"{name}: trained ({reason}); {describe_time(state.seconds, step_time(folder))}", flush=True)
+    print(
+        f"{name}: trained ({reason}); {describe_time(state.seconds, RunLog.read(folder / LOG).step_seconds)}",
+        flush=True,
+    )
     return True
 
 
@@ -171,11 +174,6 @@ def describe_time(seconds: float, steps: float) -> str:
     """Describe the time that a model took in all its runs, of which `steps` seconds were optimizer steps."""
     rest = duration(max(0.0, seconds - steps))
     return f"{duration(seconds)} in all: {duration(steps)} of steps, {rest} of starts, reports and checkpoints"
-
-
-def step_time(folder: Path) -> float:
-    """Return the seconds of all optimizer steps in a run's log; 0 without a log."""
-    return RunLog.read(folder / LOG).step_seconds
 
 
 def reason_of(ending: RunEnding, settings: ModelPlan, place: RunPlace) -> str:

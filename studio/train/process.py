@@ -53,7 +53,8 @@ def run_training(
         stdout=subprocess.PIPE,
         errors="replace",
     )
-    reader = _start_reader(process)
+    reader = threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True)
+    reader.start()
     began = saved = time.monotonic()
     ending = RunEnding.FINISHED
     try:
@@ -76,12 +77,6 @@ def run_training(
     if process.returncode:
         raise DataError(_failure(process.returncode))
     return ending
-
-
-def _start_reader(process: subprocess.Popen[str]) -> threading.Thread:
-    reader = threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True)
-    reader.start()
-    return reader
 
 
 def _pass_on(lines: IO[str]) -> None:

@@ -38,6 +38,9 @@ COLUMNS = {
     "val_loss": "validation loss",
 }
 FACTORS = {CAPPED: PERCENT, "wer": PERCENT, "coverage": PERCENT}
+RIGHTS = """## Rights
+
+Fill in: the speaker, their consent to this voice, the licence of the recordings, and the permitted uses."""
 CHOICES = {"loss": "validation loss", "wer": "wrong words", "coverage": "text that attention reads"}  # of best_by
 
 
@@ -60,7 +63,7 @@ class Facts:
 def card(facts: Facts) -> str:
     """Write the card as Markdown."""
     parts = [_head(facts), _data(facts.material), _training(facts), _quality(facts), _reports(facts), _use(facts)]
-    return "\n\n".join([*parts, _rights()]) + "\n"
+    return "\n\n".join([*parts, RIGHTS]) + "\n"
 
 
 def _head(facts: Facts) -> str:
@@ -140,13 +143,6 @@ def _use(facts: Facts) -> str:
         f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
         f"The checkpoints also work on their own: `{flags}`.\n\n"
         f"Samples of validation texts:\n\n{samples}"
-    )
-
-
-def _rights() -> str:
-    return (
-        "## Rights\n\n"
-        "Fill in: the speaker, their consent to this voice, the licence of the recordings, and the permitted uses."
     )
 
 

@@ -209,7 +209,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(local, projects, cut):
 
 def test_uploads_of_an_earlier_server_are_removed_once_they_are_old(tmp_path):
     pytest.importorskip("starlette", reason="starlette, of requirements/studio.txt, is not installed")
-    from studio.page.uploads import remove_old
+    from studio.page.access import remove_old
 
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
