@@ -60,6 +60,15 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Context of writing a file, in which a refusal of the system becomes a DataError."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and those above it, if missing. Raises OSError where the system refuses."""
     try:

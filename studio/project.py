@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, make_folder, parse_json, remove_leftovers
+from common.files import atomic_write, make_folder, parse_json, remove_leftovers, writing
 from common.options import option
 from common.system import lock_for_process
 
@@ -163,11 +163,8 @@ def check_inside(project: Project, path: Path) -> Path:
 def pack(folder: Path, path: Path, name: str) -> None:
     """Zip the files of a folder, without hidden ones, under NAME/. Raises DataError if the file cannot be written."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    try:
-        with atomic_write(path) as target, zipfile.ZipFile(target, "w") as archive:
-            for file in files:
-                entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}", EARLIEST)
-                entry.external_attr, entry.compress_type = MODE, zipfile.ZIP_DEFLATED
-                archive.writestr(entry, file.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+    with writing(path), atomic_write(path) as target, zipfile.ZipFile(target, "w") as archive:
+        for file in files:
+            entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}", EARLIEST)
+            entry.external_attr, entry.compress_type = MODE, zipfile.ZIP_DEFLATED
+            archive.writestr(entry, file.read_bytes())

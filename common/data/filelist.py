@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import DataError, join_problems
-from common.files import decode_lines, locate_problems, write_text
+from common.files import decode_lines, locate_problems, write_text, writing
 from common.progress import counted
 
 Item = TypeVar("Item")
@@ -152,10 +152,8 @@ def write_filelist(path: Path, content: str, wanted: str = "the standard one") -
         if has_lines(path, content):
             return "unchanged"
         return f"differs from {wanted} and is kept; delete it to have it rewritten"
-    try:
+    with writing(path):
         write_text(path, content)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     return "written"
 
 

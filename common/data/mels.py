@@ -25,7 +25,7 @@ from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import atomic_write, is_current, parse_json, write_text
+from common.files import atomic_write, is_current, parse_json, write_text, writing
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.progress import counted
@@ -94,11 +94,8 @@ def _refuse_recording(path: Path) -> None:
 
 def save_mel(path: Path, mel: Tensor) -> None:
     """Write a log-mel (M, T), whole or not at all."""
-    try:
-        with atomic_write(path) as file:
-            save_tensors(mel.float().cpu().contiguous(), file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from error
+    with writing(path), atomic_write(path) as file:
+        save_tensors(mel.float().cpu().contiguous(), file)
 
 
 def mel_path_of(audio_path: Path) -> Path:
@@ -113,10 +110,8 @@ def settings_of(config: AudioConfig) -> dict[str, Any]:
 
 def write_settings(folder: Path, config: AudioConfig) -> None:
     """Label a folder of mels with their settings. Call it before the first mel is written, so that none is ever unlabelled."""
-    try:
+    with writing(folder / SETTINGS):
         write_text(folder / SETTINGS, f"{json.dumps(settings_of(config), indent=1)}\n")
-    except OSError as error:
-        raise DataError(f"{folder / SETTINGS}: cannot be written ({error.strerror})") from error
 
 
 def is_labelled(folder: Path) -> bool:

@@ -23,7 +23,7 @@ from common.data.parallel import run_parallel
 from common.data.sources import Names, find_files, find_sources
 from common.data.tables import WANTED, Table, read_table
 from common.errors import DataError
-from common.files import is_current, write_text
+from common.files import is_current, write_text, writing
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
@@ -225,13 +225,11 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     if treatment.trim_silence:
         settings["trim_frame"] = silence.FRAME
     content = f"{json.dumps(settings, indent=1)}\n"
-    try:
+    with writing(path):
         if folder.is_dir() and not path.exists() and any(folder.iterdir()):
             raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")
         if not os.path.isfile(path) or path.read_bytes() != content.encode():
             write_text(path, content)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     return path
 
 

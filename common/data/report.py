@@ -413,16 +413,14 @@ def _characters(clips: Sequence[MeasuredClip], spec: ModelSpec, options: Options
     if not texts:
         return f"{title}: none"
     rows = [
-        (count, f"U+{ord(character):04X}", _name(character), first[character].row.place, _printable(character))
+        (
+            count,
+            f"U+{ord(character):04X}",
+            unicodedata.name(character, "no name").lower(),
+            first[character].row.place,
+            character if character.isprintable() else ascii(character),
+        )
         for character, count in texts.most_common()
     ]  # the character comes last, because a wide or combining one would shift the columns after it
     header = ("texts", "code point", "name", "first row", "character")
     return f"{title}: {len(texts):,} kinds\n" + table("><<<<", header, rows)
-
-
-def _name(character: str) -> str:
-    return unicodedata.name(character, "no name").lower()
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else ascii(character)

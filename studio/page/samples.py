@@ -79,10 +79,6 @@ class Sample(NamedTuple):
         )
         return f"{self.name}: {seconds:.2f} s of speech, computed in {self.computing:.1f} s{loading}; seed {self.seed}.{limit}"
 
-    def draw(self, look: Look = LIGHT) -> Pictures:
-        """Draw the mel with the words below, and the alignment."""
-        return draw_speech(self.speech, self.symbols, look)
-
 
 class _LoadedVoice(NamedTuple):
     key: Any
@@ -108,8 +104,8 @@ class SampleSpeaker:
         return self._thread.submit(self._speak, request).result()
 
     def draw(self, sample: Sample, look: Look = LIGHT) -> Pictures:
-        """Draw a sample in the same thread."""
-        return self._thread.submit(sample.draw, look).result()
+        """Draw the mel of a sample with the words below, and its alignment, in the same thread."""
+        return self._thread.submit(draw_speech, sample.speech, sample.symbols, look).result()
 
     def close(self) -> None:
         """End the thread after its current request."""

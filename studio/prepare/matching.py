@@ -63,7 +63,8 @@ def find_transcripts(folder: Path, sources: Sequence[SourceFile], files: Sequenc
     tables = []
     for path in sorted(path for path in files if path.suffix.lower() in TRANSCRIPTS):
         owners = _owners(path, folder, names)
-        if owners and not _are_apart(owners):
+        # A file named after recordings in different folders belongs to one of them, but to which?
+        if len({name_key(owner).rpartition("/")[0] for owner in owners}) == 1:
             for owner in owners:
                 claims[owner].append(path)
         elif path.suffix.lower() in TABLES:
@@ -86,11 +87,6 @@ def _owners(path: Path, folder: Path, names: Names) -> list[str]:
     stems = without_endings(name_key(readable_name(Path(path.name))), TRANSCRIPTS)[1:]
     stems += [without for stem in stems if (without := LANGUAGE.sub("", stem)) != stem]
     return next((found for stem in stems if (found := names.find(stem, place))), [])
-
-
-def _are_apart(owners: Sequence[str]) -> bool:
-    """Return True for recordings in different folders: a file named after them belongs to one, but to which?"""
-    return len({name_key(owner).rpartition("/")[0] for owner in owners}) > 1
 
 
 def _without_recording(name: str, owners: Sequence[str]) -> TranscriptFate:

@@ -127,16 +127,13 @@ def _share(fate: RecordingFate) -> str:
 
 def count_sources(rows: Sequence[ClipRow]) -> Counter[str]:
     """Count clips by the file that their text is from; those named after their recordings as NAME.txt and the like."""
-    exact = Counter(row.source for row in rows)
-    if len(exact) <= FEW_SOURCES:
-        return exact
-    return Counter(_kind_of_source(row) for row in rows)
-
-
-def _kind_of_source(row: ClipRow) -> str:
-    source, recording = PurePosixPath(row.source), PurePosixPath(row.recording)
-    is_own = source.name.casefold().startswith(recording.stem.casefold())
-    return f"NAME{source.suffix.lower()}" if is_own else row.source
+    names = [row.source for row in rows]
+    if len(set(names)) > FEW_SOURCES:
+        for place, row in enumerate(rows):
+            source, recording = PurePosixPath(row.source), PurePosixPath(row.recording)
+            if source.name.casefold().startswith(recording.stem.casefold()):
+                names[place] = f"NAME{source.suffix.lower()}"
+    return Counter(names)
 
 
 def minutes(rows: Sequence[ClipRow]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 
 import num2words
 import pytest
@@ -79,15 +79,8 @@ def test_what_is_left_is_named(text: str, left: list[str]) -> None:
 
 
 def test_a_missing_package_names_its_installer(monkeypatch) -> None:
-    real = builtins.__import__
-
-    def fail(name: str, *rest: object, **more: object) -> object:
-        if name == "num2words":
-            raise ImportError(name)
-        return real(name, *rest, **more)  # type: ignore[arg-type]
-
     number_words._library.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", fail)
+    monkeypatch.setitem(sys.modules, "num2words", None)
     with pytest.raises(DataError, match=r"num2words; `pip install -r requirements\.txt` installs it"):
         find_language("de")
 
