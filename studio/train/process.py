@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -43,13 +44,12 @@ def run_training(
 
     Raises DataError if the process fails; its own message stands above.
     """
-    parent = os.getpid()
     # In a session of its own, so that a terminal's Ctrl-C reaches it once, through this process.
     process = subprocess.Popen(
         train_command(argv),
         env=environment(threads),
         start_new_session=True,
-        preexec_fn=lambda: end_with(parent),
+        preexec_fn=partial(end_with, os.getpid()),
         stdout=subprocess.PIPE,
         errors="replace",
     )
