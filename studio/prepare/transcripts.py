@@ -32,8 +32,10 @@ END_LABEL = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s+-?\d{1,9}\s+(\S.*)")  # of
 MOST = 0.5  # of the lines; with more labels the others are mistakes, with fewer the file is a text
 # As Praat reads: free-standing numbers, texts in quotation marks and flags; all else is a comment.
 TOKEN = re.compile(r'"([^"]*(?:""[^"]*)*)"|<(exists|absent)>|(?<!\S)(-?\d[\d.eE+-]*)(?!\S)')
-PAUSES = {"sil", "sp", "spn", "pau", "silence", "pause", "h#", "#", "_", "-"}  # labels
-PAUSES |= {"<sil>", "<sp>", "<eps>", "<p:>", "<p>", "<usb>"}
+PAUSES = {
+    *("sil", "sp", "spn", "pau", "silence", "pause", "h#", "#", "_", "-"),
+    *("<sil>", "<sp>", "<eps>", "<p:>", "<p>", "<usb>"),
+}
 PHONES = re.compile(r"\b(?:phon\w*|phn|mau|kan|syllab\w*|pinyin|tones?)\b", re.IGNORECASE)  # names of tiers
 PHONE_LETTERS = 2.5  # mean letters of a label in Latin script; words have more
 NEARLY_ALL = 0.8  # of the letters of the fullest tier; of such tiers, the one with the longest labels is taken
