@@ -25,7 +25,7 @@ class _Dash(NamedTuple):
 _ANY = ".*"
 _MORE, _COUNT = r"[0-9.,]+", r"[0-9][0-9,]*"
 _ASKED = r"(?i:solve|what is|what's|calculate|compute|evaluate|how much is)[\s:]+"
-_CODED = r"(?i:version|model|figure|fig\.?|table|exhibit|apartment|apt\.?|unit)\s"
+_CODED = r"(?i:no\.|version|model|figure|fig\.?|table|exhibit|apartment|apt\.?|unit)\s"
 _PARTED = r"(?i:section|chapter|page|problem|exercise|question|article|part|lesson|rule)\s"
 # The first row that fits decides. A range in descending order is none.
 _DASHES = (

@@ -21,7 +21,7 @@ NO_INITIALS = "MR|MRS|MS|DR|ST|MT|JR|SR|FT|LT|NTH|PSST|TSK|PFFT|S?HM+|SHH*|[BG]R
 _ONSET, _CODA = any_of(words("onset")), any_of(words("coda"))
 _PRONOUNCEABLE = re.compile(rf"(?:[^AEIOUY]|{_ONSET})?[AEIOUY](?:.*[AEIOUY])?(?:[^AEIOUY]|{_CODA})?")
 _VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
-_BEFORE_NUMBER, _DAYS, _STREETS = readings("before number"), readings("day"), readings("street")
+_BEFORE_NUMBER, _DAYS = readings("before number"), readings("day")
 _SPELLED_IN_ADDRESSES, _SIGNS_IN_ADDRESSES = readings("spelled in an address"), readings("sign in an address")
 
 
@@ -107,11 +107,6 @@ def day_or_month(name: str) -> str:
 def street_name(name: str) -> str:
     """Name of a street, which may be an ordinal: 42nd."""
     return ordinal(name[:-2]) if name[0].isdigit() else name
-
-
-def small_street(kind: str) -> str:
-    """Kind of street in small letters: elm dr."""
-    return _STREETS[kind.capitalize()].lower()
 
 
 def address(text: str) -> str:

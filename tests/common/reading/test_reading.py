@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.data.filelist import BadRows, Utterance, read_filelist
-from common.reading.reader import read_english
+from common.reading.reader import _reader, read_english
+from common.reading.rules import load_rules
 from tacotron2.data_function import TextMelDataset, encode, spell
 from tacotron2.text import BUILT_IN, sequence_to_text, symbols, text_to_sequence
 from tacotron2.text.cleaners import english_cleaners
@@ -28,6 +29,15 @@ def test_written_text_becomes_the_spoken_text_of_the_table() -> None:
     assert [(written, read_english(written)) for written, _ in CASES] == CASES
     assert [(written, read_english(spoken)) for written, spoken in CASES] == CASES
     assert [spoken for _, spoken in CASES if not is_pronounceable(spoken)] == []
+
+
+def test_every_rule_decides_a_case() -> None:
+    """A rule that decides none can be deleted: no text is known that needs it."""
+    readers = [_reader(kind) for kind in ("notation", "text", "capitals")]
+    matches = ((reader, match) for reader in readers for case, _ in CASES for match in reader.pattern.finditer(case))
+    deciding = {id(reader.rules[match.lastgroup]) for reader, match in matches if match.lastgroup}
+    undecided = [rule.pattern for rules in load_rules().values() for rule in rules if id(rule) not in deciding]
+    assert undecided == []
 
 
 def is_pronounceable(text: str) -> bool:
