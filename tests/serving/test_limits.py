@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,63 +160,30 @@ def in_real_time(message: dict[str, Any]) -> float:
     return len(message.get("body") or b"") / 2 / 22050
 
 
-async def read_wyoming_late(engine: Engine) -> Any:
-    """The event of a client whose messages take LATE each, None if it is cut off."""
-    from wyoming.client import AsyncTcpClient
-    from wyoming.tts import Synthesize
-
-    from serving.wyoming import serve_wyoming
-    from tests.recipe import free_port
-
-    port = free_port()
-    server = await serve_wyoming(engine, "127.0.0.1", port)
-    try:
-        async with AsyncTcpClient("127.0.0.1", port) as client:
-            for _ in range(10):
-                await client.write_event(Synthesize("Two.").event())
-            return await asyncio.wait_for(client.read_event(), 60)
-    except ConnectionError:
-        return None
-    finally:
-        await server.stop()
-
-
 @pytest.fixture(scope="module")
-def readers() -> dict[str, Any]:
-    """Readers of one engine at their ends; they read at once, since they only wait. Wyoming's is what it read last."""
-    found: dict[str, Any] = {"late": reader_of(lambda _: LATE), "in real time": reader_of(in_real_time)}
-
-    async def read_late(*_: Any) -> None:
-        await asyncio.sleep(LATE)
+def readers() -> dict[str, Reader]:
+    """Readers of one engine at their ends; they read at once, since they only wait."""
+    found = {"late": reader_of(lambda _: LATE), "in real time": reader_of(in_real_time)}
 
     async def read_all(engine: Engine) -> None:
-        limits = {name: REAL_TIME_LIMIT if "real" in name else engine.config.idle_timeout for name in found}
+        limits = {"late": engine.config.idle_timeout, "in real time": REAL_TIME_LIMIT}
         apps = {name: make_app(engine, replace(engine.config, idle_timeout=limit)) for name, limit in limits.items()}
-        reading = [found[name].read(app) for name, app in apps.items()]
-        others = [read_wyoming_late(engine)] if find_spec("wyoming") else []
-        found["wyoming"] = (await asyncio.gather(*reading, *others))[-1]
+        await asyncio.gather(*(found[name].read(app) for name, app in apps.items()))
 
-    with running_engine(idle_timeout=0.6, page=False) as engine, pytest.MonkeyPatch.context() as patch:
-        if find_spec("wyoming"):
-            patch.setattr("wyoming.server.AsyncEventHandler.write_event", read_late)
+    with running_engine(idle_timeout=0.6, page=False) as engine:
         run(read_all(engine))
         run(until(lambda: not sample(engine, "tts_queue_length")))
     return found
 
 
-def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(readers: dict[str, Any]) -> None:
+def test_a_reader_that_reads_a_little_now_and_then_is_cut_off(readers: dict[str, Reader]) -> None:
     """No message takes --idle-timeout, and all together take longer than the audio and that."""
     reader = readers["late"]
     assert "behind its audio (--idle-timeout)" in reader.scope["log"]["error"]
     assert reader.sent[-1].get("more_body") is not False
 
 
-def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(readers: dict[str, Any]) -> None:
-    pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
-    assert readers["wyoming"] is None
-
-
-def test_a_reader_in_real_time_gets_all(readers: dict[str, Any]) -> None:
+def test_a_reader_in_real_time_gets_all(readers: dict[str, Reader]) -> None:
     """The audio lasts longer than --idle-timeout."""
     reader = readers["in real time"]
     assert in_real_time({"body": bytes_of(reader)}) > REAL_TIME_LIMIT and "error" not in reader.scope["log"]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from wyoming.client import AsyncTcpClient
 from wyoming.event import Event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping
+from wyoming.server import AsyncEventHandler
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
 from serving.engine import Engine
@@ -23,6 +25,7 @@ from tests.serving.server_process import free_port
 
 pytestmark = pytest.mark.slow
 PATIENCE = 60  # seconds
+TEXTS = 6  # of a slow client
 SOUND, END = ["audio-start", "audio-chunk"], ["audio-stop", "synthesize-stopped"]
 
 
@@ -95,7 +98,7 @@ def test_each_text_in_pieces_comes_to_its_end(engine: Engine, caplog, pieces, vo
     found = [event.type for event in events]
     assert [kind for kind, before in zip(found, ["", *found], strict=False) if kind != before] == kinds
     (line,) = [record.fields for record in caplog.records if record.message == "wyoming"]
-    assert line["event"] in ("synthesize-start", "error") and ("error" in line) == bool(code)
+    assert line["event"] in ("synthesize-start", "error") and ("error" in line) == bool(code) and "texts" not in line
     if code:
         assert next(event for event in events if event.type == "error").data["code"] == code
     if "audio-chunk" in kinds:
@@ -146,16 +149,16 @@ def test_an_error_in_mid_stream_is_one_of_the_log(caplog) -> None:
     assert [record.levelname for record in caplog.records if record.message == "wyoming"] == ["ERROR"]
 
 
-def test_a_whole_text_is_the_audio_of_the_library() -> None:
-    """test_stopping.py has texts in pieces."""
-
-    with running_engine(seed=3) as engine:
+def test_a_whole_text_is_the_audio_of_the_library_and_in_the_log_on_demand(caplog) -> None:
+    """test_server.py has texts in pieces."""
+    with running_engine(seed=3, log_texts=True) as engine, caplog.at_level(logging.INFO, logger="serving"):
         texts = Synthesize("***"), Synthesize("Two.", SynthesizeVoice("embedded"))
         start, stop, first, *chunks, _ = answers(engine, *texts, end="audio-stop", times=2)
     assert [start.type, stop.type] == ["audio-start", "audio-stop"]  # a text without words
     layout = {"rate": 22050, "width": 2, "channels": 1}
     assert first.type == "audio-start" and all(layout.items() <= event.data.items() for event in (first, *chunks))
     assert b"".join(event.payload for event in chunks) == pcm("Two.")
+    assert [record.fields["texts"] for record in caplog.records if record.message == "wyoming"][-1:] == [["Two."]]
 
 
 def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatch) -> None:
@@ -164,21 +167,30 @@ def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatc
     assert [voice.name for answer in found for voice in Info.from_event(answer).tts[0].voices] == ["embedded"] * 5
 
 
-def test_a_client_that_reads_nothing_is_cut_off(monkeypatch) -> None:
-    """Else its request would keep its place in the queue."""
+@pytest.mark.parametrize("reads", [False, True], ids=["nothing", "a little now and then"])
+def test_a_client_that_does_not_keep_up_is_cut_off(reads: bool, monkeypatch) -> None:
+    """Else its request would keep its place in the queue. No event takes --idle-timeout, and all take longer than the audio."""
+    write = AsyncEventHandler.write_event
 
-    async def wait_for_the_end(handler: Any, event: Any) -> None:
-        while not handler.writer.transport.is_closing():
+    async def write_late(handler: Any, event: Any) -> None:
+        while not (reads or handler.writer.transport.is_closing()):
             await asyncio.sleep(0.01)
-        raise ConnectionResetError
+        await asyncio.sleep(0.45)
+        await write(handler, event)
 
-    async def steps(client: Any) -> Any:
-        await client.write_event(Synthesize("Two.").event())
-        return await asyncio.wait_for(client.read_event(), 20)
+    async def steps(client: Any) -> list[str]:
+        for _ in range(TEXTS):
+            await client.write_event(Synthesize("Two.").event())
+        kinds = []
+        with suppress(ConnectionError):
+            while event := await asyncio.wait_for(client.read_event(), 20):
+                kinds.append(event.type)
+        return kinds
 
-    monkeypatch.setattr("wyoming.server.AsyncEventHandler.write_event", wait_for_the_end)
-    with running_engine(idle_timeout=0.5) as engine:
-        assert with_client(engine, steps) is None
+    monkeypatch.setattr(AsyncEventHandler, "write_event", write_late)
+    with running_engine(idle_timeout=0.5, speed=4.0) as engine:
+        kinds = with_client(engine, steps)
+    assert ("audio-chunk" in kinds) == reads and kinds.count("audio-stop") < TEXTS
 
 
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
@@ -261,11 +273,3 @@ def test_with_a_key_other_machines_are_refused(address: str, kind: str, monkeypa
     monkeypatch.setattr("serving.wyoming.Handler._client", lambda handler: address)
     with running_engine(api_key="secret") as engine:
         assert [event.type for event in answers(engine, Describe(), end=kind)] == [kind]
-
-
-def test_texts_are_logged_on_demand_alone(caplog) -> None:
-    for wanted in (True, False):
-        with running_engine(log_texts=wanted) as engine, caplog.at_level(logging.INFO, logger="serving"):
-            answers(engine, Synthesize("Two."), end="audio-stop")
-        line = next(record.fields for record in reversed(caplog.records) if record.message == "wyoming")
-        assert line.get("texts") == (["Two."] if wanted else None)
