@@ -9,17 +9,16 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, FailF
 from common.arguments import LARGEST_SEED
 from serving.config import FASTEST, LOUDEST, SLOWEST, ServingConfig
 from serving.encoding import Encoder
-from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
+from serving.stream import SpeechRequest
 
 Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm", "g711_ulaw", "g711_alaw"]
 StreamFormat = Literal["audio", "sse"]
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
-Sigma = Annotated[float, Field(ge=0, le=LARGEST_SIGMA)]
+Sigma = Strength = Annotated[float, Field(ge=0, le=10)]
 LENGTH_IN_HEADER = frozenset({"wav", "flac"})  # formats whose readers trust the length that a header states
 OF_THE_ENGINE = {"voice", "vocoder", "seed", "sigma", "denoising_strength"}
 CASELESS = ("model", "response_format", "stream_format", "vocoder")
-Strength = Annotated[float, Field(ge=0, le=LARGEST_STRENGTH)]
 
 
 def as_number(value: Any) -> Any:

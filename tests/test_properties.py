@@ -53,6 +53,12 @@ WORDS = (
     "2 ft |v. |- |,|, |; |: |. |.| |\x85|—| — |–|。|：|、|Σ|ß|é|e\u0301|½|²|{HH AH0}|(|) |'s |\" |$|999|\u3000|İ"
 )
 NEIGHBOURS = st.lists(st.sampled_from([*WORDS.split("|"), "b" * 990, "9" * 990]), max_size=30).map("".join)
+# What begins and ends sentences.
+ENDS = (
+    "One. |Dr. |Two|!\n|\n|\n\n|<b>|</b>|<br>|<p>|<img alt='a. b'>|<|{|}|{AH0}| |  |[pause:1s]|[|]|- |# |1. |> |Then"
+    f"|{'word ' * 8}|\r\n|\v|…|。|?|a|I|x<y|- item\n|e.g. |no mark here but long enough to run on and on\n"
+)
+BLOCKS = st.lists(st.sampled_from(ENDS.split("|")), max_size=25).map("".join)
 CLEANER_LISTS = [[name] for name in CLEANERS] + [["basic_cleaners", "english_cleaners"]]
 
 
@@ -108,7 +114,7 @@ def test_a_cut_text_is_read_as_the_whole(text: str, limit: int, cleaners: list[s
 
 
 @SETTINGS
-@given(text=TEXTS, sizes=st.lists(st.integers(1, 9), min_size=1, max_size=20))
+@given(text=st.one_of(TEXTS, BLOCKS), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=20))
 def test_sentences_do_not_depend_on_how_a_text_is_cut(text: str, sizes: list[int]) -> None:
     def sentences(pieces: list[str]) -> list[str]:
         cutter = SentenceCutter(STAGES.sentence_ends)  # type: ignore[union-attr]

@@ -1,8 +1,9 @@
-"""The gate in front of small ASGI apps: the key, sizes, the status in the log and the metrics, and the log's lines."""
+"""The gate in front of small ASGI apps: the key, sizes, the status in the log and the metrics; and the log's lines."""
 
 import json
 import logging
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.config import ServingConfig
 from serving.gate import Gate, canonical
-from serving.logs import JsonFormatter
+from serving.logs import JsonFormatter, PlainFormatter, announce
 from serving.metrics import Metrics
 from tests.serving.conftest import run
 
@@ -172,3 +173,37 @@ def test_the_prefix_of_a_proxy_is_no_part_of_a_path(path: str, found: str) -> No
     paths: list[str] = []
     call(app, [], path=path, config={"root_path": "/speech"})
     assert paths == [found]
+
+
+@pytest.fixture(autouse=True)
+def root() -> Iterator[None]:
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "kind"),
+    [
+        ([], "", "json"),  # stdout of a test is no terminal
+        (["--log-format", "plain"], "", "plain"),
+        (["--log-format=json"], "plain", "json"),
+        (["--port", "0"], "plain", "plain"),
+        (["--help"], "", "none"),
+    ],
+)
+def test_the_first_line(words: list[str], variable: str, kind: str, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("TTS_LOG_FORMAT", variable)
+    announce(words)
+    line = capsys.readouterr().out
+    if kind == "json":
+        assert json.loads(line)["message"] == "loading …"
+    else:
+        assert line[9:] == ("loading …\n" if kind == "plain" else "")
+
+
+def test_a_line_for_a_terminal_has_no_control_characters() -> None:
+    record = logging.LogRecord("serving", logging.ERROR, "", 0, "listening on http://[::1]:80\x1b[2J\n", (), None)
+    record.fields = {"host": "::1", "path": "/\x9b\n", "seed": 3}
+    line = PlainFormatter().format(record)
+    assert line[8:] == r' ERROR: listening on http://[::1]:80\x1b[2J\n path="/\x9b\n" seed=3'

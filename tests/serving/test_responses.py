@@ -1,24 +1,30 @@
-"""Answers over ASGI from streams that a test feeds: errors at each stage, clients that leave, and archives."""
+"""Answers from streams that a test feeds: errors at each stage, clients that leave, archives. And ranges and details of files."""
 
 import asyncio
+import base64
 import io
 import json
 import zipfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+import soundfile
 import torch
+from fastapi import FastAPI
 from starlette.types import Message
 
 from common.audio.audio_processing import to_pcm
 from common.inference.words import Word
 from serving.encoding import Encoder
+from serving.engine import Engine
 from serving.errors import RequestError, timeout_error
 from serving.limits import Pace
 from serving.responses import StreamedResponse, audio_chunks, error_event, word_times, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
-from tests.serving.conftest import run
+from tests.serving.conftest import library_voice, pcm, reference, run
+from tests.serving.test_app import SPEECH, app_of, call
 
 PART = torch.linspace(-1, 1, 100)
 
@@ -111,3 +117,55 @@ def test_an_archive_has_an_error_in_place_of_a_stream_that_fails(ending: str) ->
         contents = archive.read(f"audio_1.{ending}")
     assert contents[-200:] == to_pcm(PART).tobytes()
     assert ending == "pcm" or int.from_bytes(contents[40:44], "little") == 200
+
+
+@pytest.fixture(scope="module")
+def app(shared_engine: Engine) -> FastAPI:
+    return app_of(shared_engine)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "part"),
+    [
+        ("bytes=0-", slice(0, None)),
+        ("bytes=0-1", slice(0, 2)),
+        ("bytes=100-199", slice(100, 200)),
+        ("bytes=-7", slice(-7, None)),
+        ("bytes=100-99999999", slice(100, None)),
+        ("bytes=9999999-", 416),
+        ("bytes=SIZE-", 416),
+        ("bytes=5-2", 416),
+        ("bytes=0-1,4-5", 200),
+        ("lines=1-2", 200),
+        (f"bytes={'9' * 5000}-", 200),
+    ],
+)
+@pytest.mark.parametrize("seed", ["3", ""])
+def test_ranges_are_of_one_file(app: FastAPI, wanted: str, part: slice | int, seed: str) -> None:
+    """Safari asks for two bytes first; without a seed, each answer must still be of the same speech."""
+    query = {"text": "Yes!", "response_format": "wav", "seed": seed}
+    whole = call(app, "GET", SPEECH, params=query, headers={"range": "bytes=0-"})
+    size = len(whole.content)
+    answer = call(app, "GET", SPEECH, params=query, headers={"range": wanted.replace("SIZE", str(size))})
+    assert answer.status_code == (206 if isinstance(part, slice) else part)
+    if isinstance(part, slice):
+        first, content = range(size)[part][0], whole.content[part]
+        assert answer.content == content
+        assert answer.headers["content-range"] == f"bytes {first}-{first + len(content) - 1}/{size}"
+    samples, _ = soundfile.read(io.BytesIO(whole.content), dtype="int16")
+    assert not seed or samples.tobytes() == pcm("Yes!")
+
+
+def test_details_are_a_last_line(app: FastAPI) -> None:
+    body = {"input": "Two.", "seed": 3, "response_format": "pcm", "details": True}
+    *lines, last = map(json.loads, call(app, "POST", f"{SPEECH}/timestamps", json=body).text.splitlines())
+    details, seconds = last["details"], len(reference("Two.", 3)) / 22050
+    assert all("audio" in line for line in lines) and details["finished"]
+    assert details["seconds"] == pytest.approx(seconds, abs=0.05)
+    mel, alignment = details["mel"], details["alignment"]
+    assert (mel["rows"], mel["columns"]) == (library_voice().audio.n_mel_channels, len(reference("Two.", 3)) // 256)
+    assert alignment["rows"] == 4
+    for picture in (mel, alignment):
+        values = np.frombuffer(base64.b64decode(picture["values"]), np.uint8).reshape(picture["rows"], -1)
+        assert values.shape[1] == picture["columns"] and values.max() > 200
+    assert np.all(np.diff(np.argmax(values, 1)) > 0)  # each symbol has its turn

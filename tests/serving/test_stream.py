@@ -1,45 +1,23 @@
-"""The stream of a request without an engine: limits of its values, its time, and its first part."""
+"""Requests before and beside the engine: settings, limits, waiting times, sentences, and streams that a test feeds."""
 
 import asyncio
-from pathlib import Path
+import random
+from typing import get_args
 
 import pytest
 import torch
 
-from serving.config import ServingConfig
+from common.errors import UsageError
+from common.web.sockets import LARGEST_PORT
+from serving.config import FASTEST, LOUDEST, RATES, SLOWEST, ServingConfig
+from serving.encoding import CODECS
 from serving.errors import RequestError
-from serving.stream import SpeechRequest, SpeechStream, check
-from tests.recipe import succeed
-from tests.serving.conftest import LONG, collect, pcm
-
-CONFIG = ServingConfig(max_characters=4)
-
-
-@pytest.mark.parametrize(
-    ("values", "param", "code"),
-    [
-        ({"text": "abcde"}, "input", "text_too_long"),
-        ({"seed": 2**32}, "seed", "out_of_range"),
-        ({"sigma": 10.1}, "sigma", "out_of_range"),
-        ({"denoising_strength": float("nan")}, "denoising_strength", "out_of_range"),
-    ],
-)
-def test_values_beyond_them_are_named(values: dict, param: str, code: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        check(SpeechRequest(**({"text": "Two."} | values)), CONFIG)
-    assert (caught.value.status, caught.value.param, caught.value.code) == (400, param, code)
-    check(SpeechRequest(text="abcd", seed=2**32 - 1, sigma=10.0, denoising_strength=10.0), CONFIG)
-    check(SpeechRequest(text="Two.", seed=0, sigma=0.0), CONFIG)
-
-
-@pytest.mark.slow
-def test_inference_streams_the_same_bits(tmp_path: Path, monkeypatch) -> None:
-    """The samples of the reference that the server's tests compare with, then half a second of silence."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the number of threads may change the last bits
-    (tmp_path / "phrase.txt").write_text(f"{LONG}\n")
-    words = ("-i", tmp_path / "phrase.txt", "-o", tmp_path / "out", "--seed", 3, "--cpu", "--stream", tmp_path / "live")
-    succeed("inference.py", *words)
-    assert (tmp_path / "live").read_bytes() == pcm(LONG.strip()) + bytes(22050)
+from serving.forecast import LONGEST_WAIT, Forecast, work_before
+from serving.schemas import BatchBody, Format, Rate, SpeechBody
+from serving.sentences import SentenceCutter
+from serving.stream import SpeechRequest, SpeechStream
+from tacotron2.text.markup import ended_sentences
+from tests.serving.conftest import collect
 
 
 def make_stream(timeout: float) -> SpeechStream:
@@ -84,3 +62,104 @@ async def test_the_time_of_the_first_part_stays() -> None:
     await asyncio.sleep(0.01)
     stream.put(torch.zeros(4))
     assert first is not None and stream.first == first and stream.samples == 7
+
+
+def test_all_problems_are_one_error() -> None:
+    counts = ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets")
+    wrong = {"port": -1, "wyoming_port": LARGEST_PORT + 1, "speed": 4.1, "volume": -0.1, "sentence_pause": -1.0}
+    wrong |= dict.fromkeys(counts, 0) | {"timeout": float("nan"), "idle_timeout": 0.0, "grace": -1.0, "api_key": " "}
+    with pytest.raises(UsageError) as error:
+        ServingConfig(**wrong, embedded=False)
+    lines = str(error.value).splitlines()
+    flags = {f"--{name.replace('_', '-')}: {value}, expected" for name, value in wrong.items()}
+    assert {line[: line.index("expected") + 8] for line in lines[:-1]} == flags and len(lines) == len(wrong) + 1
+    assert lines[-1].startswith("--no-embedded: no voice is left") and "--port: -1, expected 0 to 65535" in lines
+    ServingConfig(**dict.fromkeys(counts, 1), port=LARGEST_PORT, speed=4.0, volume=0.0, sentence_pause=0.0, grace=0.0)
+
+
+def test_requests_may_choose_all_formats_and_the_ends_of_each_range() -> None:
+    assert set(get_args(Format)) == set(CODECS) and get_args(Rate) == RATES
+    ranges = {"speed": (SLOWEST, FASTEST), "volume": (0, LOUDEST), "seed": (0, 2**32 - 1)}
+    ranges |= {"sigma": (0.0, 10.0), "denoising_strength": (0.0, 10.0)}
+    for name, (least, most) in ranges.items():
+        for value in (least, most):
+            assert getattr(SpeechBody.model_validate({"input": "Two.", name: value}), name) == value
+        for value in (least - 1, most + 1):
+            with pytest.raises(ValueError, match=name):
+                SpeechBody.model_validate({"input": "Two.", name: value})
+    with pytest.raises(ValueError, match="1 validation error"):
+        BatchBody.model_validate({"input": [7] * 1000})
+
+
+def simulated(active: list[float], waiting: list[float], places: int, step: float = 1e-3) -> float:
+    """Give each active request a small share in turn until a new one has a place."""
+    active, waiting, work = list(active), list(waiting), 0.0
+    while True:
+        while waiting and len(active) < places:
+            active.append(waiting.pop(0))
+        if len(active) < places:
+            return work
+        active = [left - step for left in active]
+        work += step * len(active)
+        active = [left for left in active if left > 0]
+
+
+@pytest.mark.parametrize(("n_active", "n_waiting", "places"), [(0, 0, 1), (3, 0, 4), (1, 5, 1), (4, 9, 4), (4, 0, 4)])
+def test_the_work_before_a_request_is_that_of_a_simulation(n_active: int, n_waiting: int, places: int) -> None:
+    draw = random.Random(n_waiting)
+    active, waiting = ([draw.uniform(0.1, 3) for _ in range(count)] for count in (n_active, n_waiting))
+    assert work_before(active, waiting, places) == pytest.approx(simulated(active, waiting, places), abs=0.1)
+
+
+def test_refused_clients_come_back_one_after_the_other() -> None:
+    """At 10 seconds of audio a second, after 4 seconds, and none so late that OpenAI's clients ignore the number."""
+    forecast = Forecast()
+    forecast.add(600, 60)
+    turns = [forecast.retry_after(4, 5.0) for _ in range(200)]
+    assert turns[:5] == [4, 5, 5, 6, 6] and turns[-1] == LONGEST_WAIT and turns == sorted(turns)
+    assert Forecast().retry_after(0, 1.0) == 1
+    assert forecast.seconds(30) == pytest.approx(3)
+    for _ in range(20):
+        forecast.add(10, 10)
+    assert forecast.seconds(30) == pytest.approx(30, rel=0.15)  # what was fast is forgotten
+
+
+TEXT = """Dr. Who came at 5 p.m. on Monday.| Really?| Yes, really!| "It was late."| He left.
+|The end of it
+|# A heading that is longer than forty characters
+|This line is one of wrapped prose, which goes
+on in the next.| <b>It ends[pause:1s] here.|</b> And a title="One.| Two." too<br>|- an item
+|- which is longer than forty characters and has no mark
+|- last {AH0
+|B} <img alt="One. Two. Three">"""  # with a mark at the end of each sentence
+SENTENCES, TEXT = [sentence.strip() for sentence in TEXT.split("|")], TEXT.replace("|", "")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
+def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
+    cutter = SentenceCutter(ended_sentences)
+    pieces = [TEXT[start : start + size] for start in range(0, len(TEXT), size)]
+    sentences = [sentence for piece in pieces for sentence in cutter.add(piece)]
+    assert sentences + cutter.finish() == SENTENCES
+    assert len(cutter) == 0 and cutter.finish() == []
+
+
+def test_a_sentence_is_complete_with_the_word_after_it() -> None:
+    cutter = SentenceCutter(ended_sentences)
+    assert cutter.add("Good morning. It") == []
+    assert cutter.add(" is") == ["Good morning."]
+    assert len(cutter) == len(" It is")
+    assert cutter.add(" nine\n") == ["It is nine"]
+    cutter = SentenceCutter(ended_sentences)
+    assert cutter.add("One.\n\n ... \n12.\n") == ["One.", "12."]  # a number is a word
+    assert cutter.add("?!") == [] and cutter.finish() == []
+    for half in ("One.\tTw", "Yes!No", "One. Tw"):
+        cutter = SentenceCutter(ended_sentences)
+        assert cutter.add(half) == [] and len(cutter) == len(half)
+
+
+def test_after_its_end_a_cutter_begins_another_text() -> None:
+    """In the middle of a long line, a line break is one of wrapped prose; at the beginning of a text, it ends a title."""
+    cutter = SentenceCutter(ended_sentences)
+    assert cutter.add(long := "a line of prose that goes on and on without a mark") == [] and cutter.finish() == [long]
+    assert cutter.add("A title\nThen") == ["A title"]
