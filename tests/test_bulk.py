@@ -158,20 +158,6 @@ def test_formats_of_sounds_and_samples(tmp_path: Path) -> None:
     assert np.array_equal(np.rint(exact * 32768).clip(-32768, 32767), wav * 32768)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--sample-format", "float32", "--format", "flac"], "--sample-format float32: --format flac has none"),
-        (["--resume", "--stream", "x"], "--resume: a stream has all lines"),
-        (["-bs", "-1"], "-1, expected at least 0"),
-        (["--normalize", "loudness", "--stream", "x"], "--normalize loudness: needs the whole sound"),
-    ],
-)
-def test_flags_that_contradict_each_other(tmp_path: Path, flags: list[str], message: str) -> None:
-    result = run("inference.py", "-i", tmp_path / "phrases.txt", *flags)
-    assert result.code == 2 and message in result.err
-
-
 def test_pictures_are_drawn_of_few_lines_unless_asked_for(tmp_path: Path) -> None:
     few = [*words(tmp_path / "few", "--max-decoder-steps", 1, lines=LINES[:2])]
     few.remove("--no-alignments")

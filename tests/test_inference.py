@@ -1,9 +1,10 @@
-"""inference.py as a whole: the recipe's commands from clips to speech, then every kind of checkpoint and flag it takes."""
+"""inference.py as a whole: the recipe's commands from clips to speech, then the flags it takes, and their refusals."""
 
 from __future__ import annotations
 
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +14,16 @@ import pytest
 from matplotlib.image import imread
 from scipy.io import wavfile
 
-from common.run.nvlog import read_log
-from tests.recipe import MODELS, ROOT, SHARED, call, clips, read_steps, speech_flags, succeed
+import inference
+from common.inference.outputs import how_to_play
+from common.run.nvlog import NvLog, read_log
+from tests.recipe import MODELS, ROOT, SHARED, call, clips, flags, read_steps, run, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 
 RATE, HOP = 22050, 256
+NUMBERS = "Dr. Smith paid $5.50 for 3 kg on 4/5/2021 at 6:45 p.m."
+QUIET = ["--max-decoder-steps", 3, "--vocoder", "griffin-lim"]
 PHRASES = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
 ACOUSTIC_KEYS = {"tacotron2_items_per_sec", "tacotron2_latency", "attention_focus", "latency"}
 VOCODER_KEYS = {"waveglow_items_per_sec", "waveglow_latency", "denoiser_latency"}
@@ -38,6 +43,14 @@ def sounds(folder: Path) -> list[bytes]:
 def numbers(folder: Path) -> dict[str, float]:
     """The last run's values under the empty step."""
     return [data for step, data in read_steps(folder / "nvlog.json") if step == ()][-1]
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """The settings that the log has."""
+    records = read_log(folder / "nvlog.json")
+    return {
+        name: value for record in records if record.get("step") == "PARAMETER" for name, value in record["data"].items()
+    }
 
 
 def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
@@ -139,7 +152,7 @@ def test_stdout_lines(quickstart: Quickstart) -> None:
     assert "mels: 0 of 7 are there, making 7" in quickstart.printed["mels"]
 
 
-def test_the_log_of_speech(quickstart: Quickstart) -> None:
+def test_the_log_of_speech_and_of_the_settings_of_checkpoints(quickstart: Quickstart) -> None:
     said = numbers(quickstart.folder / "waveglow")
     assert set(said) == ACOUSTIC_KEYS | VOCODER_KEYS
     assert said["tacotron2_items_per_sec"] * said["tacotron2_latency"] == pytest.approx(300)
@@ -148,13 +161,7 @@ def test_the_log_of_speech(quickstart: Quickstart) -> None:
     assert min(parts) > 0 and sum(parts) <= said["latency"]
     plain = numbers(quickstart.folder / "griffin-lim")
     assert set(plain) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
-
-
-def test_the_log_tells_the_settings_of_the_checkpoints(quickstart: Quickstart) -> None:
-    flags: dict[str, Any] = {}
-    for record in read_log(quickstart.folder / "waveglow" / "nvlog.json"):
-        if record["type"] == "LOG" and record["step"] == "PARAMETER":
-            flags |= record["data"]
+    flags = settings(quickstart.folder / "waveglow")
     assert flags["n_mel_channels"] == 10
     assert flags["text_cleaners"] == ["english_cleaners"]
     assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24
@@ -166,10 +173,6 @@ def test_the_log_tells_the_settings_of_the_checkpoints(quickstart: Quickstart) -
 def test_the_same_seed_says_the_same_and_warming_up_does_not_matter(tmp_path: Path, usual: Path) -> None:
     succeed("inference.py", *tiny(tmp_path / "warm"), "--include-warmup", "--deterministic")
     assert sounds(tmp_path / "warm") == sounds(usual) and len(sounds(usual)) == len(PHRASES)
-    for words in (["--seed", 1], ["-s", 0.5], ["-d", 0]):
-        succeed("inference.py", *tiny(tmp_path, PHRASES[:1]), *words)
-        assert sounds(tmp_path)[0] != sounds(usual)[0]
-    assert numbers(tmp_path)["denoiser_latency"] == 0.0
 
 
 def test_free_settings_and_the_suffix(tmp_path: Path) -> None:
@@ -217,25 +220,6 @@ def test_int8_rounds_weights_on_an_x86_and_says_where_it_cannot(tmp_path: Path, 
 LONG = "The first one is short. The second, which is longer, has two commas in it; and so on, and so on! Is it the end?"
 
 
-def test_a_long_phrase_is_spoken_in_pieces(tmp_path: Path) -> None:
-    words = ["--vocoder", "griffin-lim", "--longest-piece", 50]
-    printed = succeed("inference.py", *tiny(tmp_path, [LONG, "Two."]), *words)
-    assert f"{LONG}  (4 pieces)  (never stopped" in printed
-    pauses = [round(seconds * RATE) for seconds in (0.35, 0.25, 0.35)]
-    samples, frames = sound(tmp_path / "audio_0.wav"), 20 * 5 * HOP  # of each piece: an untrained gate never fires
-    assert len(samples) == 4 * frames + sum(pauses)
-    start = 0
-    for pause in pauses:
-        assert np.abs(samples[start : start + frames]).max() > 0.01
-        assert not samples[start + frames : start + frames + pause].any()
-        start += frames + pause
-    assert len(sound(tmp_path / "audio_1.wav")) == frames
-    assert set(numbers(tmp_path)) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
-    said = numbers(tmp_path)
-    assert said["tacotron2_items_per_sec"] * said["tacotron2_latency"] == pytest.approx(5 * 100)
-    assert (tmp_path / "alignment_0.png").is_file()
-
-
 @pytest.mark.parametrize("vocoder", ["griffin-lim", "waveglow"])
 def test_a_stream_carries_the_written_audio(tmp_path: Path, vocoder: str) -> None:
     live, words = tmp_path / "live", ["--vocoder", vocoder, "--longest-piece", 50, "--max-decoder-steps", 4]
@@ -257,3 +241,68 @@ def test_characters_that_are_left_out_are_said_by_their_lines(tmp_path: Path) ->
     for kind, ending in (("audio", "wav"), ("alignment", "png")):  # of line 6, whose marks mean something to a plot
         found = sorted(path.name for path in tmp_path.glob(f"{kind}_*"))
         assert found == [f"{kind}_{number}.{ending}" for number in (0, 1, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([], "one of the arguments -i/--input --text is required"),
+        (["-i", "a.txt", "--text", "b"], "argument --text: not allowed with argument -i/--input"),
+        (["--text", "a\udcff"], "argument --text: 'a\\udcff', expected UTF-8"),
+        (["--text", "Two {HH", "--cpu"], "error: --text:1: text: '{' at character 5"),
+        (["-i", "x", "--stream", "x", "--normalize", "peak"], "--normalize peak: needs the whole sound"),
+        (["-i", "x", "--sample-format", "float32", "--format", "flac"], "float32: --format flac has none"),
+        (["-i", "x", "--resume", "--stream", "x"], "--resume: a stream has all lines"),
+        (["-i", "x", "-bs", "-1"], "-1, expected at least 0"),
+        (["-i", "x", "--torchscript", "--int8"], "leave --fp16 and --int8 out"),
+        (["--text", "Two.", "--torchscript", "--attention-stop", "9"], "TorchScript has no --attention-stop"),
+    ],
+)
+def test_refusals(tmp_path: Path, given: list[str], problem: str) -> None:
+    result = run("inference.py", *given, "-o", tmp_path)
+    assert result.code == (1 if "{" in problem else 2) and problem in result.err
+
+
+def test_the_reading_changes_the_speech_and_stands_in_the_log(tmp_path: Path) -> None:
+    for reading in ("spoken", "as-published"):
+        succeed("inference.py", *tiny(tmp_path / reading, [NUMBERS]), *QUIET, "--text-reading", reading)
+        assert settings(tmp_path / reading)["text_reading"] == reading
+    assert sounds(tmp_path / "spoken") != sounds(tmp_path / "as-published")
+
+
+def test_phrases_by_flag_and_from_standard_input_are_those_of_a_file(tmp_path: Path) -> None:
+    """One line a sound, one of totals, and how to play the first; the settings stand in the log."""
+    texts = ["Two.", "It is three.\n\nTwo."]
+    voice = [*tiny(tmp_path)[2:], *QUIET, "--no-alignments"]
+    out = succeed("inference.py", "--text", texts[0], "--text", texts[1], *voice).splitlines()
+    shown = [f"{tmp_path}/audio_0.wav  0.17 s  Two.", f"{tmp_path}/audio_1.wav  0.70 s  It is three. Two.  (2 pieces)"]
+    assert [line.partition("  (never")[0] for line in out[1:3]] == shown and len(out) == 5
+    assert out[3].startswith("DLL ") and "latency" in out[3] and out[4].endswith(how_to_play(tmp_path / "audio_0.wav"))
+    assert settings(tmp_path)["text"] == texts
+    spoken = sound(tmp_path / "audio_0.wav")
+    piped = [sys.executable, "inference.py", "-i", "-", *map(str, voice), "--verbose"]
+    done = subprocess.run(piped, cwd=ROOT, input="Two.\nI ☃ it.\n", capture_output=True, text=True)
+    assert done.returncode == 0 and "/dev/stdin:2: the alphabet has no '☃'" in done.stdout
+    assert re.search("^DLL .* - PARAMETER seed : 0$", done.stdout, re.M)
+    assert np.array_equal(sound(tmp_path / "audio_0.wav"), spoken)
+
+
+def test_the_log_of_a_training_run_is_moved_aside_and_one_of_inference_grows(tmp_path: Path) -> None:
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+    training = (tmp_path / "nvlog.json").read_bytes()
+    out = succeed("inference.py", *tiny(tmp_path), *QUIET)
+    log, aside = tmp_path / "nvlog.json", tmp_path / "nvlog_1.json"
+    assert f"{log} was the log of a training run: it is now {aside}" in out
+    assert aside.read_bytes() == training
+    assert len([step for step, _ in read_steps(log)]) == 1
+    assert "log of a training run" not in succeed("inference.py", *tiny(tmp_path), *QUIET)
+    assert len([step for step, _ in read_steps(log)]) == 2 and not (tmp_path / "nvlog_2.json").exists()
+
+
+def test_a_log_of_strange_lines_is_no_training_log(tmp_path: Path) -> None:
+    path = tmp_path / "nvlog.json"
+    path.write_text('no record\nDLLL not JSON\nDLLL []\nDLLL {"step": "PARAMETER", "data": null}\n')
+    assert not inference.is_training_log(path)
+    with NvLog(path) as log:
+        log.parameters({"model_name": "WaveGlow"})
+    assert inference.is_training_log(path)

@@ -8,7 +8,7 @@ from scipy.io import wavfile
 from exports.models import ScriptedTacotron2
 from exports.torchscript import script_acoustic
 from tacotron2.model import Tacotron2
-from tests.recipe import ROOT, run, succeed, train_tiny_model
+from tests.recipe import succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -63,12 +63,3 @@ def test_the_command_speaks_with_scripted_models(tmp_path) -> None:
         (_, ours), (_, theirs) = (wavfile.read(tmp_path / folder / name) for folder in ("scripted", "plain"))
         assert len(ours) == len(theirs) > 0
         assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 4
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [(["--int8"], "leave --fp16 and --int8 out"), (["--attention-stop", "9"], "TorchScript has no --attention-stop")],
-)
-def test_the_command_refuses_what_scripts_lack(tmp_path, words: list[str], message: str) -> None:
-    result = run("inference.py", "-i", ROOT / "phrases/phrase.txt", "-o", tmp_path, "--torchscript", *words)
-    assert result.code == 2 and message in result.err

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 import pytest
 
 from common.errors import DataError, UsageError
-from serving.answers import NO_ANSWER, NO_REPEAT, ChatEndpoint, Knowledge, Turn, message_of, read_entries
+from serving.answers import NO_ANSWER, NO_REPEAT, ChatEndpoint, Knowledge, Turn, read_entries
 from serving.conversation import CHAT_KEY_VARIABLE, KNOWLEDGE, ConversationOptions
 from tests.serving.conftest import Endpoint, chunk
 
-pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements/eval.txt, is not installed")
+CAPITAL = Turn("What is the capital of France?", "The capital of France is Paris.")
+LEGS = Turn("How many legs does a dog have?", "A dog has four legs.")
 
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
+    pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements/eval.txt, is not installed")
     return Knowledge(KNOWLEDGE)
 
 
@@ -30,31 +32,18 @@ def test_each_question_of_the_file_has_its_own_answer(knowledge):
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("could you please tell me how many days there are in a week", "There are seven days in a week."),
-        ("How many minutes are in an our?", "There are sixty minutes in an hour."),
-        ("what color is the sky", "On a clear day the sky is blue."),
-        ("HOW MANY LEGS DOES A SPIDER HAVE", "A spider has eight legs."),
-        ("Whats the capital of Germany", "The capital of Germany is Berlin."),
-        ("Who won the election?", NO_ANSWER),
-        ("What is the capital of Spain?", NO_ANSWER),  # not Paris, which has all words but one
-        ("How many legs does a chair have?", NO_ANSWER),
-        ("the", NO_ANSWER),
-        ("…", NO_ANSWER),
-    ],
-)
-def test_questions_as_a_recogniser_writes_them(knowledge, question, answer):
-    assert ask(knowledge, question) == answer
-
-
-CAPITAL = Turn("What is the capital of France?", "The capital of France is Paris.")
-LEGS = Turn("How many legs does a dog have?", "A dog has four legs.")
-
-
-@pytest.mark.parametrize(
     ("question", "turns", "answer"),
     [
+        ("could you please tell me how many days there are in a week", (), "There are seven days in a week."),
+        ("How many minutes are in an our?", (), "There are sixty minutes in an hour."),
+        ("what color is the sky", (), "On a clear day the sky is blue."),
+        ("HOW MANY LEGS DOES A SPIDER HAVE", (), "A spider has eight legs."),
+        ("Whats the capital of Germany", (), "The capital of Germany is Berlin."),
+        ("Who won the election?", (), NO_ANSWER),
+        ("What is the capital of Spain?", (), NO_ANSWER),  # not Paris, which has all words but one
+        ("How many legs does a chair have?", (), NO_ANSWER),
+        ("the", (), NO_ANSWER),
+        ("…", (), NO_ANSWER),
         ("And of Italy?", (), NO_ANSWER),
         ("And of Italy?", (CAPITAL,), "The capital of Italy is Rome."),
         ("What is the capital of Spain?", (CAPITAL,), NO_ANSWER),
@@ -68,7 +57,7 @@ LEGS = Turn("How many legs does a dog have?", "A dog has four legs.")
         ("Please say that again.", (CAPITAL, LEGS), LEGS.answer),
     ],
 )
-def test_the_latest_question_alone_completes_a_follow_up(knowledge, question, turns, answer):
+def test_questions_as_a_recogniser_writes_them_and_follow_ups_of_the_latest_one(knowledge, question, turns, answer):
     assert ask(knowledge, question, *turns) == answer
 
 
@@ -76,27 +65,24 @@ def test_problems_of_a_file_are_listed_together(tmp_path):
     file = tmp_path / "answers.txt"
     file.write_text("# a comment\n\nWho?|Me.\nno answer\nWho?|Me.|You.\n|Me.\nWho?|…\n")
     with pytest.raises(DataError) as error:
-        Knowledge(file)
+        read_entries(file)
     lines = str(error.value).splitlines()
     assert [line.split(": ")[0] for line in lines] == [f"{file}:{number}" for number in (4, 5, 6, 7)]
     assert all("expected `question|answer`" in line for line in lines)
     file.write_text("# nothing\n")
     with pytest.raises(DataError, match="no entry, expected lines"):
-        Knowledge(file)
+        read_entries(file)
     with pytest.raises(DataError, match="no such file; expected a text file"):
-        Knowledge(tmp_path / "missing.txt")
+        read_entries(tmp_path / "missing.txt")
 
 
-def test_a_question_of_its_own_comes_before_a_follow_up(tmp_path):
+def test_a_question_of_its_own_comes_before_a_follow_up(knowledge, tmp_path):
     """Both entries fit in full: the first with the words of the question before, the second alone."""
     file = tmp_path / "answers.txt"
     file.write_text("What is the capital of France?|Paris.\nWhat is a capital?|A city.\n")
     knowledge = Knowledge(file)
     assert ask(knowledge, "What is a capital?", Turn("What is France?", "A country.")) == "A city."
     assert ask(knowledge, "And the capital?", Turn("What is France?", "A country.")) == "Paris."
-
-
-pytest.importorskip("httpx", reason="httpx, of requirements/serving.txt, is not installed")
 
 
 def answer_of(endpoint: Endpoint) -> str:
@@ -126,16 +112,13 @@ def test_events_as_some_endpoints_write_them(endpoint):
     assert answer_of(endpoint) == "Yes."
 
 
-def test_a_long_body_of_an_error_is_cut():
-    assert message_of("x" * 5000) == "x" * 200 and message_of('{"error": {"message": "y"}}') == "y"
-
-
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
         (401, '{"error": {"message": "wrong key", "type": "auth"}}', "HTTP 401: wrong key"),
         (500, "<html>broken</html>", "HTTP 500: <html>broken"),
         (404, "", "HTTP 404: no message"),
+        (500, "x" * 5000, f"HTTP 500: {'x' * 200}"),
         (200, 'data: {"error": {"message": "overloaded"}}\n\n', ": overloaded"),
         (200, "data: hello\n\n", "event 'hello', expected a chat completion's chunk"),
         (200, 'data: {"choices": [{"text": "old"}]}\n\n', "expected a chat completion's chunk"),
@@ -148,33 +131,26 @@ def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
     endpoint.status, endpoint.events = status, [body]
     with pytest.raises(DataError) as error:
         answer_of(endpoint)
-    assert endpoint.url in str(error.value) and message in str(error.value)
+    assert endpoint.url in str(error.value) and message in str(error.value) and len(str(error.value)) < 300
 
 
-def test_an_answer_arrives_in_pieces(endpoint):
+def test_an_answer_arrives_in_pieces_until_the_endpoint_is_silent(endpoint, monkeypatch):
+    import httpx
+
     sent = []
 
     def events() -> Iterator[str]:
-        for event in (chunk("One."), chunk(" Two."), "data: [DONE]\n\n"):
+        for event in (chunk("One."), chunk(" Two.")):
             sent.append(event)
             yield event
+        raise httpx.ReadTimeout("timed out")
 
     endpoint.events = events()
     pieces = ChatEndpoint(endpoint.url, "parrot", None, "", 7.0)("Count.", [])
     assert next(pieces) == "One." and len(sent) == 1  # before the endpoint goes on
-    assert list(pieces) == [" Two."] and endpoint.timeout == 7.0
-
-
-def test_a_silent_endpoint_and_none_at_all(endpoint, monkeypatch):
-    import httpx
-
-    def events() -> Iterator[str]:
-        yield chunk("One.")
-        raise httpx.ReadTimeout("timed out")
-
-    endpoint.events = events()
+    assert next(pieces) == " Two." and endpoint.timeout == 7.0
     with pytest.raises(DataError, match=r"no answer \(timed out\)"):
-        answer_of(endpoint)
+        next(pieces)
     monkeypatch.undo()
     with pytest.raises(DataError, match="no answer"):
         list(ChatEndpoint("http://127.0.0.1:9/v1", "parrot", None, "", 5)("Is it?", []))
