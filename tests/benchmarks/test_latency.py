@@ -14,7 +14,7 @@ from benchmarks import latency
 from common.audio.stft import AudioConfig
 from common.run.nvlog import read_log
 from tacotron2.data_function import encode
-from tests.recipe import MODELS, Result, read_steps, run, train_tiny_model
+from tests.recipe import MODELS, ROOT, Result, read_steps, run, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -145,9 +145,8 @@ def test_half_precision_and_no_denoiser(tmp_path: Path) -> None:
     assert totals(tmp_path)["denoiser_latency"] == 0 < totals(tmp_path)["waveglow_latency"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+REFUSALS = {
+    "latency": [
         (["-bs", 0], "argument -bs/--batch-size: 0, expected at least 1"),
         (["-il", 0], "argument -il/--input-length: 0, expected at least 1"),
         (["--num-iters", 0], "argument --num-iters: 0, expected at least 1"),
@@ -159,11 +158,20 @@ def test_half_precision_and_no_denoiser(tmp_path: Path) -> None:
         (["--wn-kernel-size", 4], "--wn-kernel-size"),
         (["--n-frames-per-step", 0], "error: --n-frames-per-step: 0, expected a whole number of at least 1"),
     ],
-)
-def test_flags_that_cannot_work_are_refused(tmp_path: Path, words: list[object], said: str) -> None:
-    result = run("benchmarks/latency.py", *tiny(tmp_path / "none", *words))
-    assert result.code == 2
-    assert said in result.err
+    "speed": [
+        (["--rows", "everything"], "argument --rows: invalid choice: 'everything'"),
+        (["--growth", "batch", "wings"], "argument --growth: invalid choice: 'wings'"),
+        (["--repeats", 0], "argument --repeats: 0, expected at least 1"),
+        (["-o", ROOT / "Makefile" / "bench"], "bench: cannot be created (Not a directory)\n"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("script", "words", "said"), [(name, *row) for name, rows in REFUSALS.items() for row in rows])
+def test_flags_that_cannot_work_are_refused(tmp_path: Path, script: str, words: list[object], said: str) -> None:
+    usual = tiny(tmp_path / "none") if script == "latency" else ["--quick", "--cpu"]
+    result = run(f"benchmarks/{script}.py", *usual, *words)
+    assert result.code == (1 if "-o" in words else 2) and said in result.err
     assert not (tmp_path / "none").exists()
 
 

@@ -1,17 +1,25 @@
-"""The benchmark of a server: every answer compared with the library, and the table."""
+"""The benchmarks of a server, with every answer compared with the library, and of the loaders."""
 
 import asyncio
 import hashlib
+import json
+import math
 import re
 from importlib.util import find_spec
 
 import pytest
 
+from benchmarks import loaders
+from benchmarks.sizes import MARK
+from models import RECIPE
+
 MISSING = [name for name in ("fastapi", "uvicorn", "av", "httpx") if find_spec(name) is None]
 WORDS = "requirements/serving.txt is not installed"
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=WORDS)]
+pytestmark = pytest.mark.slow
+with_server = pytest.mark.skipif(bool(MISSING), reason=WORDS)
 
 
+@with_server
 def test_a_row_has_every_request_with_the_audio_of_the_library(capsys, monkeypatch) -> None:
     """Clients rest after an answer, and a long row prints notes about its memory."""
     from benchmarks import load
@@ -29,6 +37,7 @@ def test_a_row_has_every_request_with_the_audio_of_the_library(capsys, monkeypat
     assert re.search(r"^\d+ s: \d answers, 0 wrong or lost, \d+\.\d MiB$", output.err, re.MULTILINE)
 
 
+@with_server
 def test_wrong_and_lost_answers_are_counted() -> None:
     import httpx
 
@@ -46,3 +55,15 @@ def test_wrong_and_lost_answers_are_counted() -> None:
             return [(await load.send(client, job)).result for job in jobs]
 
     assert asyncio.run(results()) == ["right", "lost", "wrong"]
+
+
+def test_a_trial_measures_every_loader(capsys) -> None:
+    """Both models, both sources; the cores at the goal are those of the measured rate."""
+    loaders.main(["--quick"])
+    *_, last = capsys.readouterr().out.splitlines()
+    rows = json.loads(last.removeprefix(MARK))["rows"]
+    measured = [(row["model"], row["source"], row["workers"]) for row in rows]
+    assert measured == [(model, source, n) for model in RECIPE for source in ("wav", "stored mels") for n in (0, 1)]
+    for row in rows:
+        of_core = row["per_cpu_sec"] if row["workers"] == 0 else row["items_per_sec"]
+        assert row["needed"] == math.ceil(loaders.GOALS[row["model"]] / of_core) >= 1

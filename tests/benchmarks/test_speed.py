@@ -24,7 +24,7 @@ from benchmarks.sizes import Setting
 from benchmarks.speed import TITLES, CaseRow, measure_in_process
 from common.errors import DataError
 from common.kernels.int8 import can_multiply
-from tests.recipe import ROOT, Result, run, start
+from tests.recipe import Result, start
 
 pytestmark = pytest.mark.slow
 
@@ -182,21 +182,6 @@ def test_clips_have_the_requested_lengths() -> None:
     assert many.gates.sum(1).tolist() == (870 - many.mel_lengths + 1).tolist()
     cut = segments(2, 1000)
     assert (cut.mels.shape, cut.audio.shape, cut.num_items.item()) == ((2, 80, 4), (2, 1000), 2000)
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--rows", "everything"], 2, "argument --rows: invalid choice: 'everything'"),
-        (["--growth", "batch", "wings"], 2, "argument --growth: invalid choice: 'wings'"),
-        (["--repeats", 0], 2, "argument --repeats: 0, expected at least 1"),
-        (["-o", ROOT / "Makefile" / "bench"], 1, "bench: cannot be created (Not a directory)\n"),
-    ],
-)
-def test_invalid_flags_are_errors(words: list[object], code: int, message: str) -> None:
-    result = run("benchmarks/speed.py", "--quick", "--cpu", *words)
-    assert result.code == code
-    assert message in result.err
 
 
 def test_a_process_that_ends_without_a_row_is_an_error() -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -35,22 +36,24 @@ def copy(export_of, tmp_path):
 
 
 def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
-    """The command exports checkpoints and speaks; inference.py --plain speaks the same, up to a few steps of 16 bits."""
+    """The command exports checkpoints and speaks; inference.py, plain and scripted, speaks the same, up to a few steps of 16 bits."""
     models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     (tmp_path / "phrases.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "phrases.txt", "--seed", 5]
     export = ["torchscript", *models, "-o", tmp_path / "export", "-d", 0.02]
-    speak = ["run", tmp_path / "export", *words, "-o", tmp_path / "ours"]
+    speak = ["run", tmp_path / "export", *words, "-o", tmp_path / "export"]
     code = "import sys, exports.__main__ as e; a = sys.argv[1:]; i = a.index('run'); e.main(a[:i]); e.main(a[i:])"
     command = [sys.executable, "-c", code, *map(str, export + speak)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and "waveglow.ts" in done.stdout
-    succeed("inference.py", *words, *models, "-o", tmp_path / "theirs", "--plain", "--cpu", "-d", 0.02)
-    for i in range(2):
-        (_, ours), (_, theirs) = (wavfile.read(tmp_path / name / f"audio_{i}.wav") for name in ("ours", "theirs"))
+    for flag in ("--plain", "--torchscript"):
+        out = succeed("inference.py", *words, *models, "-o", tmp_path / flag, flag, "--cpu", "-d", 0.02)
+        assert ("as TorchScript" in out) == (flag == "--torchscript")
+    for i, name in product(range(2), ("export", "--torchscript")):
+        (_, ours), (_, theirs) = (wavfile.read(tmp_path / folder / f"audio_{i}.wav") for folder in (name, "--plain"))
         assert len(ours) == len(theirs) > 0
         assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 4
-        assert (tmp_path / "ours" / f"alignment_{i}.png").exists()
+        assert (tmp_path / name / f"alignment_{i}.png").exists()
 
 
 @pytest.mark.parametrize("target", [group[0] for group in GROUPS])
@@ -125,34 +128,34 @@ def test_a_manifest_without_a_vocoder_is_named(copy) -> None:
         load_voice(manifest.parent)
 
 
+GOOD = SETTINGS | {"format": 1, "files": {}}
+RECORD = {"bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest(), "inputs": {}, "outputs": {}}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "no such file; expected a dir"), ("{", "not JSON"), ("[]", "not a JSON object"), ("{}", "format None")],
+    [
+        (None, "no such file; expected a dir"),
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "format None"),
+        (json.dumps(GOOD | {"files": []}), "`files` is not a table of files"),
+        (json.dumps(GOOD | {"models": []}), r"models: \[\], expected an object"),
+        (json.dumps(GOOD | {"sigma_infer": "x"}), "sigma_infer: 'x', expected a number"),
+        (json.dumps(GOOD | {"voice": None}), "voice: None, expected text"),
+        *(
+            (json.dumps(GOOD | {"files": {name: RECORD}}), "expected a path inside")
+            for name in ("/dev/zero", "../secret", "a/../../secret", "nul\0")
+        ),
+    ],
 )
 def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | None, message: str) -> None:
-    if text is not None:
-        (tmp_path / "export.json").write_text(text)
-    result = run("exports/__main__.py", "run", tmp_path, "-i", ROOT / "phrases/phrase.txt", "-o", tmp_path)
-    assert result.code == 1 and message in result.err and "Traceback" not in result.err
-
-
-@pytest.mark.parametrize("name", ["/dev/zero", "../secret", "a/../../secret", "nul\0"])
-def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> None:
     (tmp_path / "secret").write_bytes(b"1")
-    record = {"bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest(), "inputs": {}, "outputs": {}}
-    manifest = SETTINGS | {"format": 1, "files": {name: record}}
     (tmp_path / "export").mkdir()
-    (tmp_path / "export" / "export.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="expected a path inside"):
+    if text is not None:
+        (tmp_path / "export" / "export.json").write_text(text)
+    with pytest.raises(DataError, match=message):
         read_manifest(tmp_path / "export")
-
-
-def test_entries_of_another_kind_are_named(tmp_path) -> None:
-    problems = {"models": ([], r"\[\], expected an object"), "sigma_infer": ("x", "'x', expected a number")}
-    for name, (value, message) in (problems | {"voice": (None, "None, expected text")}).items():
-        ExportWriter(tmp_path / "export").finish(**SETTINGS | {name: value})
-        with pytest.raises(DataError, match=f"{name}: {message}"):
-            read_manifest(tmp_path / "export")
 
 
 @pytest.mark.parametrize("files", ["[]", "3", '{"nul\\u0000": {}, "/etc/x": {}}'])
@@ -192,8 +195,6 @@ def test_an_older_export_stays_until_the_new_one_is_whole(tmp_path) -> None:
 
 
 def test_flags_that_the_files_fix_are_refused(export_of) -> None:
-    from common.inference.config import SynthesisConfig
-
     with pytest.raises(UsageError, match="--decoder-rnn-dim: fixed by the export"):
         load_voice(export_of("torchscript"), SynthesisConfig(options={"decoder_rnn_dim": 8}))
     with pytest.raises(UsageError, match="leave --fp16 and --int8 out"):

@@ -14,9 +14,12 @@ import torch
 from common.inference.config import SynthesisConfig
 from exports import engines
 from exports.aotinductor import open_package
+from exports.models import ScriptedTacotron2
+from exports.torchscript import script_acoustic
 from exports.vocoders import VOCODERS
 from exports.voice import ACOUSTIC_PARTS, load_voice
 from synthesizer import Speech, Synthesizer
+from tacotron2.model import Tacotron2
 from tests.exports.conftest import skip_without_packages
 
 pytestmark = pytest.mark.slow
@@ -145,3 +148,42 @@ def test_float16_files_have_weights_of_16_bits(export_of) -> None:
         weights = onnx.load(export_of("onnx-float16") / f"{name}.onnx").graph.initializer
         types = {weight.data_type for weight in weights if len(weight.dims) > 1} & floats
         assert types == {onnx.TensorProto.FLOAT if name == "denoiser" else onnx.TensorProto.FLOAT16}
+
+
+SIZES = {
+    "n_mel_channels": 5, "n_symbols": 11, "symbols_embedding_dim": 6, "encoder_embedding_dim": 8, "attention_rnn_dim": 7,
+    "attention_dim": 4, "attention_location_n_filters": 3, "attention_location_kernel_size": 5, "decoder_rnn_dim": 9,
+    "prenet_dim": 6, "postnet_embedding_dim": 7, "max_decoder_steps": 30,
+}  # fmt: skip
+
+
+def two_models(**config) -> tuple[Tacotron2, ScriptedTacotron2]:
+    """A model whose prenet drops nothing, and the same as TorchScript."""
+    torch.manual_seed(0)  # with which the first test's clips end at three different steps
+    plain = Tacotron2(**SIZES, **config).double().eval()
+    plain.decoder.prenet.p_dropout = 0.0
+    with torch.no_grad():
+        for weight in plain.decoder.parameters():
+            weight.mul_(1.5)  # far from uniform attention
+        plain.decoder.gate_layer.linear_layer.weight.mul_(6)  # far from even chances to end
+    return plain, ScriptedTacotron2(script_acoustic(plain), plain.config)
+
+
+@pytest.mark.parametrize("config", [{}, {"n_frames_per_step": 3, "decoder_no_early_stopping": True}])
+def test_the_scripted_model_equals_the_plain_one(config: dict) -> None:
+    plain, fast = two_models(gate_threshold=0.5, **config)
+    text, lengths = torch.randint(1, 11, (3, 7)), torch.tensor([7, 4, 6])
+    for _ in range(3):  # TorchScript rewrites itself after its first runs
+        expected, outputs = plain.infer(text, lengths), fast.infer(text, lengths)
+        assert outputs.mel_lengths.tolist() == expected.mel_lengths.tolist()
+        for ours, theirs in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    assert config or len(set(expected.mel_lengths.tolist())) == 3
+    assert expected.alignments.max() > 1.3 / 7
+
+
+def test_the_limit_of_steps_holds() -> None:
+    plain, fast = two_models(gate_threshold=1.0)  # which never fires
+    text, lengths = torch.randint(1, 11, (1, 5)), torch.tensor([5])
+    assert [model.infer(text, lengths, 4).mel_lengths.tolist() for model in (plain, fast)] == [[4], [4]]
+    assert fast.infer(text, lengths).mels.shape == (1, 5, 30)

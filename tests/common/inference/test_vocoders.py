@@ -1,4 +1,4 @@
-"""Vocoders: precision, seeds, the order of items, denoiser, streams, Griffin-Lim; a line alone and in a batch; settings of a voice."""
+"""Vocoders: precision, seeds, the order of items, denoiser, streams, Griffin-Lim; batches of lines; settings of a voice."""
 
 import argparse
 import time
