@@ -36,7 +36,7 @@ def copy(export_of, tmp_path):
 
 
 def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
-    """The command exports checkpoints and speaks; inference.py, plain and scripted, speaks the same, up to a few steps of 16 bits."""
+    """The command exports checkpoints and speaks; inference.py, plain and scripted, speaks the same, to a few steps of 16 bits."""
     models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     (tmp_path / "phrases.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "phrases.txt", "--seed", 5]
