@@ -71,11 +71,18 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
 
 
 @own_engine(batching=False)
-async def test_without_batching_requests_are_computed_one_after_the_other(engine: Engine) -> None:
+async def test_without_batching_requests_are_computed_in_turn_and_cancelled_ones_leave_at_once(engine: Engine) -> None:
     sounds = await collect_all(engine, [SpeechRequest(text=text, seed=1) for text in TEXTS])
     assert sample(engine, "tts_batch_size_count") == sample(engine, "tts_batch_size_sum") == len(TEXTS)
     for text, sound in zip(TEXTS, sounds, strict=True):
         assert torch.equal(sound, reference(text, 1))
+    first, waiting = (engine.submit(SpeechRequest(text=LONG * 5, seed=1)) for _ in range(2))
+    await anext(first)
+    waiting.cancel()
+    await until(lambda: waiting.ended)
+    assert not first.ended and waiting.samples == 0 and sample(engine, "tts_queue_length") == 1
+    assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == 1
+    first.cancel()
 
 
 def test_silence_between_sentences_can_be_chosen() -> None:
@@ -164,17 +171,6 @@ async def test_audio_that_nobody_reads_holds_its_place(engine: Engine) -> None:
     streams.clear()
     engine.submit(SpeechRequest(text="Two."))  # one that is lost gives its place back
     await until(lambda: len(engine._streams) == 0)
-
-
-@own_engine(batching=False)
-async def test_a_request_that_is_cancelled_while_it_waits_leaves_its_place_at_once(engine: Engine) -> None:
-    first, waiting = (engine.submit(SpeechRequest(text=LONG * 5, seed=1)) for _ in range(2))
-    await anext(first)
-    waiting.cancel()
-    await until(lambda: waiting.ended)
-    assert not first.ended and waiting.samples == 0 and sample(engine, "tts_queue_length") == 1
-    assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == 1
-    first.cancel()
 
 
 @own_engine(max_batch=2)
