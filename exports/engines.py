@@ -11,7 +11,6 @@ from torch import Tensor
 from common.errors import DataError
 from exports.models import Call
 
-REQUIREMENTS = "requirements/exports.txt"
 TENSORRT = "TensorrtExecutionProvider"
 # Never chosen by default: one builds engines for minutes, the other sends requests over the network.
 BY_NAME_ONLY = (TENSORRT, "AzureExecutionProvider")
@@ -28,7 +27,11 @@ def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Call:
     Raises:
         DataError: ONNX Runtime is missing, lacks the provider, or rejects the file.
     """
-    runtime = import_runtime()
+    try:
+        import onnxruntime as runtime
+    except ImportError:
+        message = "ONNX Runtime is not installed: bash scripts/exports.sh, or pip install -r requirements/exports.txt"
+        raise DataError(message) from None
     available = runtime.get_available_providers()
     provider = provider or next(name for name in available if name not in BY_NAME_ONLY)
     if provider not in available:
@@ -56,17 +59,6 @@ def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Call:
 def open_tensorrt(path: Path) -> Call:
     """Open an ONNX file with TensorRT, which keeps its engines beside it."""
     return open_onnx(path, TENSORRT, trt_engine_cache_enable=True, trt_engine_cache_path=str(path.parent))
-
-
-def import_runtime() -> Any:
-    """Import ONNX Runtime. Raises DataError with an install hint if it is missing."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise DataError(
-            f"ONNX Runtime is not installed: bash scripts/exports.sh, or pip install -r {REQUIREMENTS}"
-        ) from None
-    return onnxruntime
 
 
 def open_program(path: Path) -> Call:

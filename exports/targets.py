@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from common import precision
 from common.arguments import actions_of, add_audio_arguments
@@ -28,7 +28,6 @@ from exports.parts import Axes, Part, program
 from exports.vocoders import VOCODERS, VocoderExport
 from synthesizer import Synthesizer, choose_checkpoints
 from tacotron2.model import Tacotron2
-from waveglow.denoiser import Denoiser
 
 CALIBRATION = (
     "The trains leave at ten past nine every day, and the last one comes back at midnight.",
@@ -128,7 +127,10 @@ def load_source(
     if config.vocoder:
         flags = [config.vocoder]
     else:
-        usual = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()]) if folder else _usual(checkpoints)
+        own = None if folder else choose_checkpoints(checkpoints).vocoder  # None: Griffin-Lim
+        usual = own.spec.flag if own else None
+        if folder:
+            usual = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()])
         flags = sorted(vocoders, key=lambda flag: flag != usual)
         if folder and not checkpoints.keys() & set(flags):
             raise DataError(f"{folder}: no {' or '.join(flags)} in it, which the export needs")
@@ -144,12 +146,6 @@ def load_source(
         assert voice.vocoding is not None
         return Source(voice, voice.acoustic.model, voice.vocoding.model)
     raise errors[0]
-
-
-def _usual(checkpoints: Mapping[str, Path]) -> str | None:
-    """The flag of the vocoder that inference.py would take; None for Griffin-Lim."""
-    vocoder = choose_checkpoints(checkpoints).vocoder
-    return vocoder.spec.flag if vocoder else None
 
 
 def settings_of(source: Source) -> dict[str, Any]:
@@ -201,14 +197,8 @@ def _describe(tensors: Mapping[str, Tensor], axes: Mapping[str, Axes]) -> dict[s
 
 def _write_torchscript(source: Source, writer: ExportWriter) -> None:
     """Scripted models and denoiser, and the torch.export programs of the parts."""
-    audio = source.voice.audio
-    denoiser = Denoiser(source.vocoder, audio.filter_length, audio.hop_length, audio.win_length)
-    scripts: dict[str, nn.Module] = {
-        "tacotron2": torchscript.script_acoustic(source.acoustic),
-        "waveglow": torchscript.script(source.vocoder),
-        "denoiser": torchscript.script(parts.ConvDenoiser(denoiser)),
-    }
-    for name, script in scripts.items():
+    vocoder = torchscript.script_vocoder(source.vocoder, source.voice.audio)
+    for name, script in zip(torchscript.NAMES, (torchscript.script_acoustic(source.acoustic), *vocoder), strict=True):
         torch.jit.save(script, buffer := io.BytesIO())
         writer.add(f"{name}.ts", buffer.getvalue())
     for part in source.parts():

@@ -13,17 +13,22 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
-from exports.models import Call, ExportedWaveGlow, ScriptedTacotron2, exported_acoustic, exported_waveglow
+from exports.models import ExportedWaveGlow, ScriptedTacotron2, exported_acoustic, exported_waveglow
 from exports.parts import ConvDenoiser
 from synthesizer import Synthesizer
 from tacotron2.guard import DecodingGuard
 from tacotron2.model import Tacotron2
+from waveglow.config import WaveGlowConfig
 from waveglow.denoiser import Denoiser
+from waveglow.model import WaveGlow
 
 # B batch, S symbols, K decoder steps, r frames a step, M mels, T frames
+
+NAMES = ("tacotron2", "waveglow", "denoiser")  # of the modules of a voice
 
 
 class FreeRun(nn.Module):
@@ -31,12 +36,8 @@ class FreeRun(nn.Module):
 
     def __init__(self, model: Tacotron2) -> None:
         super().__init__()
-        self.embedding, self.encoder, self.decoder, self.postnet = (
-            model.embedding,
-            model.encoder,
-            model.decoder,
-            model.postnet,
-        )
+        self.embedding, self.encoder = model.embedding, model.encoder
+        self.decoder, self.postnet = model.decoder, model.postnet
         self.threshold, self.early_stopping = model.decoder.gate_threshold, model.decoder.early_stopping
         self.max_steps, self.n_frames_per_step = model.decoder.max_decoder_steps, model.decoder.n_frames_per_step
 
@@ -98,28 +99,32 @@ def check_guard(guard: DecodingGuard) -> None:
         raise UsageError(f"TorchScript has no {', '.join(flags)}: leave these flags out")
 
 
+def script_vocoder(model: WaveGlow, audio: AudioConfig) -> tuple[torch.jit.ScriptModule, torch.jit.ScriptModule]:
+    """A plain WaveGlow as TorchScript, and its denoiser."""
+    denoiser = ConvDenoiser(Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length))
+    return script(model), script(denoiser.to(next(model.parameters()).device))
+
+
+def load_vocoder(model: Any, denoiser: Any, config: WaveGlowConfig, options: dict[str, Any]) -> LoadedModel:
+    """The modules of `script_vocoder` for a Synthesizer."""
+
+    def vocode(mels: Tensor, z: Tensor, sigma: Tensor) -> Tensor:
+        return model.infer(mels, float(sigma), z)
+
+    return exported_waveglow(ExportedWaveGlow(vocode, denoiser, config), options)
+
+
 def script_voice(voice: Synthesizer) -> Synthesizer:
     """The same voice with its plain models as TorchScript.
 
     Raises:
         UsageError: a decoding option that TorchScript does not support.
     """
-    model = voice.acoustic.model
+    model, vocoding = voice.acoustic.model, voice.vocoding
     assert voice.config.plain, "only plain models can be scripted"
     check_guard(model.decoder.guard)
     acoustic = exported_acoustic(ScriptedTacotron2(script_acoustic(model), model.config), voice.acoustic.options)
-    vocoding = _script_vocoder(voice) if voice.vocoding else None
+    if vocoding:
+        modules = script_vocoder(vocoding.model, voice.audio)
+        vocoding = load_vocoder(*modules, vocoding.model.config, vocoding.options)
     return Synthesizer(acoustic, vocoding, voice.config, voice.device, f"{voice.description}, as TorchScript")
-
-
-def _script_vocoder(voice: Synthesizer) -> LoadedModel:
-    assert voice.vocoding is not None
-    model, audio = voice.vocoding.model, voice.audio
-    denoiser = ConvDenoiser(Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length))
-    scripted = ExportedWaveGlow(vocode(script(model)), script(denoiser.to(voice.device)), model.config)
-    return exported_waveglow(scripted, voice.vocoding.options)
-
-
-def vocode(module: Any) -> Call:
-    """A scripted WaveGlow's infer as a call: mels, z, sigma () -> audio."""
-    return lambda mels, z, sigma: module.infer(mels, float(sigma), z)

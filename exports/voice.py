@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -19,14 +19,7 @@ from exports import engines, torchscript
 from exports.aotinductor import open_package
 from exports.manifest import NAME as MANIFEST
 from exports.manifest import Manifest, read_manifest
-from exports.models import (
-    Call,
-    ExportedWaveGlow,
-    PartwiseTacotron2,
-    ScriptedTacotron2,
-    exported_acoustic,
-    exported_waveglow,
-)
+from exports.models import Call, PartwiseTacotron2, ScriptedTacotron2, exported_acoustic
 from exports.vocoders import VOCODERS
 from models import default_options
 from synthesizer import Synthesizer
@@ -37,13 +30,7 @@ from waveglow.config import WaveGlowConfig
 from waveglow.spec import SPEC as VOCODER
 
 ACOUSTIC_PARTS = ("encoder", "decoder_step", "postnet")
-
-
-class Models(NamedTuple):
-    """The models of an export."""
-
-    acoustic: Any
-    vocoder: LoadedModel
+Models = tuple[Any, LoadedModel]  # the acoustic model of an export, and its vocoder
 
 
 def load_voice(
@@ -77,13 +64,8 @@ def load_voice(
         config = replace(config, denoising_strength=manifest.denoising_strength)
     with precision.separate_rng(device, 0):
         acoustic, vocoder = RUNTIMES[target](directory, manifest, options, device)
-    return Synthesizer(
-        exported_acoustic(acoustic, options),
-        vocoder,
-        config,
-        device,
-        f"{manifest.voice}, exported to {directory} for {target}",
-    )
+    description = f"{manifest.voice}, exported to {directory} for {target}"
+    return Synthesizer(exported_acoustic(acoustic, options), vocoder, config, device, description)
 
 
 def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) -> tuple[Manifest, dict[str, Any]]:
@@ -101,13 +83,11 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
 def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
     torchscript.check_guard(from_options(DecodingGuard, options))
     acoustic, vocoder, denoiser = (
-        torch.jit.load(directory / f"{name}.ts", map_location=device) for name in ("tacotron2", "waveglow", "denoiser")
+        torch.jit.load(directory / f"{name}.ts", map_location=device) for name in torchscript.NAMES
     )
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
-    return Models(
-        ScriptedTacotron2(acoustic, Tacotron2Config(**manifest.models[ACOUSTIC.name])),
-        exported_waveglow(ExportedWaveGlow(torchscript.vocode(vocoder), denoiser, config), options),
-    )
+    model = ScriptedTacotron2(acoustic, Tacotron2Config(**manifest.models[ACOUSTIC.name]))
+    return model, torchscript.load_vocoder(vocoder, denoiser, config, options)
 
 
 def _run_parts(
@@ -122,7 +102,7 @@ def _run_parts(
     parts = {name: open_part(directory / f"{name}.{ending}") for name in (*ACOUSTIC_PARTS, *vocoder.names)}
     decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
     loaded = vocoder.load(parts, manifest.models[vocoder.spec.name], options)
-    return Models(PartwiseTacotron2(parts, *decoding), loaded)
+    return PartwiseTacotron2(parts, *decoding), loaded
 
 
 RUNTIMES: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
