@@ -1,15 +1,25 @@
-"""Open the files of an export, each as a call that takes tensors in the order of the file's inputs."""
+"""Files for other runtimes: ONNX Runtime and torch.export opened as calls, AOTInductor's packages, TensorRT's script.
+
+A call takes tensors in the order of the file's inputs. AOTInductor compiles machine code by PyTorch's compiler and an installed C++
+compiler; TensorRT builds engines from the ONNX files with trtexec, not yet tested on a GPU.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from common import precision
 from common.errors import DataError
 from exports.models import Call
+from exports.parts import Part, axis_name, program
+from waveglow.config import WaveGlowConfig
 
 TENSORRT = "TensorrtExecutionProvider"
 # Never chosen by default: one builds engines for minutes, the other sends requests over the network.
@@ -64,3 +74,85 @@ def open_tensorrt(path: Path) -> Call:
 def open_program(path: Path) -> Call:
     """Open a torch.export program."""
     return torch.export.load(path).module()
+
+
+COMPILERS = ("g++", "clang++")
+
+
+def compile_package(part: Part) -> bytes:
+    """Compile a part for this machine's CPU; it uses as many threads as the process that runs it.
+
+    Raises DataError if no C++ compiler is installed.
+    """
+    if missing := missing_compiler():
+        raise DataError(f"aotinductor: {missing}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / f"{part.name}.pt2")
+        settings = {"cpp.dynamic_threads": True}
+        torch._inductor.aoti_compile_and_package(program(part), package_path=path, inductor_configs=settings)
+        return Path(path).read_bytes()
+
+
+def missing_compiler() -> str:
+    """An error message if no C++ compiler is installed, else ""."""
+    found = any(map(shutil.which, COMPILERS))
+    return "" if found else f"no C++ compiler, expected one of {', '.join(COMPILERS)}: apt install g++"
+
+
+def open_package(path: Path) -> Call:
+    """Open a package as a call. Raises DataError if it does not run here, for example on a CPU with fewer instructions."""
+    try:
+        package = torch._inductor.aoti_load_package(str(path))
+    except RuntimeError as error:
+        raise DataError(f"{path}: PyTorch cannot load it ({error}); export again on this machine") from None
+
+    def run(*inputs: Tensor) -> Any:
+        # Packages assume the strides of the example inputs.
+        outputs = package(*(tensor.contiguous() for tensor in inputs))
+        return outputs[0] if isinstance(outputs, (tuple, list)) and len(outputs) == 1 else outputs
+
+    return run
+
+
+Profile = Mapping[str, tuple[int, ...]]
+
+# The sizes of the dynamic axes that an engine supports: the smallest, the usual (for which it is fastest), the largest.
+BATCHES, SYMBOLS, FRAMES = (1, 1, 16), (2, 100, 300), (8, 600, 2000)
+HEAD = """#!/usr/bin/env bash
+# Build TensorRT engines from the ONNX files of this directory: bash build_engines.sh [flags of trtexec, such as --fp16].
+# Shapes outside these profiles need another engine. tts.onnx has no engine: ONNX Runtime runs its Loops.
+set -euo pipefail
+cd "$(dirname "$0")"
+"""
+
+
+def build_script(parts: Iterable[Part], vocoder: WaveGlowConfig) -> str:
+    """The trtexec commands for the parts, each with a profile of shapes."""
+    samples = tuple(frames * vocoder.hop_length for frames in FRAMES)
+    groups = tuple(size // vocoder.n_group for size in samples)
+    profile = {"batch": BATCHES, "symbols": SYMBOLS, "frames": FRAMES, "samples": samples, "groups": groups}
+    return HEAD + "\n".join(_command(part, profile) for part in parts) + "\n"
+
+
+def _command(part: Part, profile: Profile) -> str:
+    shapes = []
+    for which, flag in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
+        sizes = {name: _sizes(part, name, profile, which) for name in part.inputs}
+        joined = ",".join(f"{name}:{'x'.join(map(str, size))}" for name, size in sizes.items() if size)
+        shapes.append(f"{flag}={joined}")
+    return f'trtexec --onnx={part.name}.onnx --saveEngine={part.name}.plan {" ".join(shapes)} "$@"'
+
+
+def _sizes(part: Part, name: str, profile: Profile, which: int) -> list[int]:
+    """The shape of an input at one end of the profile."""
+    axes = part.input_axes[name]
+    return [
+        profile[axis_name(axes[axis])][which] if axis in axes else size
+        for axis, size in enumerate(part.inputs[name].shape)
+    ]
+
+
+def no_engines() -> str:
+    """Why no engine is built here."""
+    reason = "no trtexec" if precision.gpu_count() and not shutil.which("trtexec") else "no GPU"
+    return f"engines: skipped, as this machine has {reason}; run build_engines.sh on one with both (not yet tested)"

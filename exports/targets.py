@@ -22,7 +22,7 @@ from common.inference.stages import mels_from_texts
 from common.inference.voice_folder import default_vocoder
 from common.spec import config_of
 from exports import parts, torchscript, triton, web
-from exports.aotinductor import compile_package, missing_compiler
+from exports.engines import build_script, compile_package, missing_compiler, no_engines
 from exports.manifest import ExportWriter, Manifest
 from exports.parts import Axes, Part, program
 from exports.vocoders import VOCODERS, VocoderExport
@@ -291,8 +291,6 @@ def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
 
 def _write_tensorrt(source: Source, writer: ExportWriter) -> None:
     """The ONNX files, and a script that builds engines from them with trtexec."""
-    from exports.tensorrt import build_script, no_engines
-
     _write_onnx(source, writer)
     writer.add("build_engines.sh", build_script(source.parts(), source.vocoder.config).encode())
     print(no_engines())

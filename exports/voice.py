@@ -16,7 +16,6 @@ from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from common.options import from_options
 from exports import engines, torchscript
-from exports.aotinductor import open_package
 from exports.manifest import NAME as MANIFEST
 from exports.manifest import Manifest, read_manifest
 from exports.models import Call, PartwiseTacotron2, ScriptedTacotron2, exported_acoustic
@@ -108,7 +107,7 @@ def _run_parts(
 RUNTIMES: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
     "torchscript": _run_scripts,
     "torchscript programs": partial(_run_parts, "pt2", engines.open_program),
-    "aotinductor": partial(_run_parts, "pt2", open_package),
+    "aotinductor": partial(_run_parts, "pt2", engines.open_package),
     **dict.fromkeys(("onnx", "onnx-int8", "onnx-float16"), partial(_run_parts, "onnx", engines.open_onnx)),
     "tensorrt": partial(_run_parts, "onnx", engines.open_tensorrt),
 }

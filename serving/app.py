@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from models import REGISTRY
 from serving.config import ServingConfig
-from serving.details import details_of
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, quote_value
@@ -24,17 +23,20 @@ from serving.gate import Gate
 from serving.limits import pace_of
 from serving.metrics import CONTENT_TYPE
 from serving.page import add_page
-from serving.ranges import RANGE, FileCache, ranged
 from serving.responses import (
+    RANGE,
+    FileCache,
     StreamedResponse,
     audio_chunks,
     caption_chunks,
+    details_of,
     error_event,
     error_line,
     error_response,
     event_chunks,
     handle_http_error,
     handle_request_error,
+    ranged,
     zip_chunks,
 )
 from serving.schemas import BatchBody, CaptionBody, ErrorBody, Options, SpeechBody, SpeechQuery

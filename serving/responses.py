@@ -1,4 +1,4 @@
-"""Answers sent while they are computed, and errors in the shape of OpenAI's API."""
+"""Answers sent while they are computed, ranges of files, details for the page, and errors in the shape of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import base64
 import contextlib
 import json
 import math
+import re
 import zipfile
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
+from torch import Tensor
+from torch.nn.functional import adaptive_max_pool2d
 
 from common.inference.words import Word
 from serving.encoding import Encoder, Sink
@@ -26,6 +31,12 @@ from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
 LARGEST_CHUNK = 2**16  # bytes
+# One range, of numbers that Python reads; a server may ignore others (RFC 9110, 14.2).
+RANGE = re.compile(r"bytes=(?=\d|-\d)(\d{0,18})-(\d{0,18})", re.ASCII)
+MOST_FILES, MOST_BYTES = 16, 2**25
+WIDEST, HIGHEST = 800, 240  # points of a picture
+
+# M mels, T frames, K decoder steps, S symbols
 
 
 class StreamedResponse(Response):
@@ -225,3 +236,63 @@ def allowed_methods(request: Request) -> list[str]:
     """List the methods that the interface's routes of a request's path have."""
     routes = [route for route in request.app.state.routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted({method for route in routes for method in getattr(route, "methods", None) or ()})
+
+
+class File(NamedTuple):
+    """A file and the headers of its answer."""
+
+    contents: bytes
+    headers: Mapping[str, str]
+
+
+class FileCache:
+    """The latest files, by request, so that a browser's next range is not computed again."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, File] = OrderedDict()
+
+    def get(self, key: str) -> File | None:
+        """Return a file that is still here."""
+        return self._files.get(key)
+
+    def add(self, key: str, contents: bytes, headers: Mapping[str, str]) -> File:
+        """Keep a file, and drop the oldest beyond the limits."""
+        kept = {name: value for name, value in headers.items() if name != "content-length"}
+        self._files[key] = File(contents, kept)
+        while len(self._files) > MOST_FILES or sum(len(file.contents) for file in self._files.values()) > MOST_BYTES:
+            self._files.popitem(last=False)
+        return File(contents, kept)
+
+
+def ranged(wanted: str, contents: bytes, headers: Mapping[str, str]) -> Response:
+    """Answer 206 with the bytes of a header Range that RANGE matches, or 416 where the file has none of them (RFC 9110, 14)."""
+    match = RANGE.fullmatch(wanted)
+    assert match is not None
+    size = len(contents)
+    first = int(match[1]) if match[1] else max(0, size - int(match[2]))
+    last = min(size - 1, int(match[2])) if match[1] and match[2] else size - 1
+    if first >= size or (match[1] and match[2] and int(match[2]) < first):
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+    own = {"Content-Range": f"bytes {first}-{last}/{size}", "Accept-Ranges": "bytes"}
+    return Response(contents[first : last + 1], 206, headers={**headers, **own})
+
+
+def details_of(stream: SpeechStream, speed: float) -> dict[str, Any]:
+    """Describe a finished stream: seconds to its first sound, whether the text is complete, both pictures and their seconds."""
+    speech = stream.speech
+    mel = (speech.mel - speech.mel.min()) / (speech.mel.max() - speech.mel.min()).clamp(min=1e-5)
+    return {
+        "first": stream.first or 0.0,
+        "finished": speech.finished,
+        "seconds": sum(part.seconds for part in speech.parts) / speed,  # without pauses
+        "mel": picture(mel),  # (M, T)
+        "alignment": picture(speech.alignment.T),  # (S, K)
+    }
+
+
+def picture(values: Tensor) -> dict[str, Any]:
+    """Shrink values (rows, columns) from 0 to 1 to the size of a screen; return bytes in base64, the first row at the bottom."""
+    size = (min(HIGHEST, values.shape[0]), min(WIDEST, values.shape[1]))
+    small = adaptive_max_pool2d(values[None].float(), size)[0]  # the maximum keeps a thin line of attention
+    data = (255 * small).round().clamp(0, 255).to(torch.uint8).numpy().tobytes()
+    return {"rows": size[0], "columns": size[1], "values": base64.b64encode(data).decode()}

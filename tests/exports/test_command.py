@@ -16,6 +16,7 @@ from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from exports.__main__ import main
+from exports.engines import build_script, no_engines
 from exports.manifest import ExportWriter, read_manifest
 from exports.targets import load_source, vocoders_for
 from exports.voice import load_voice
@@ -204,8 +205,6 @@ def test_flags_that_the_files_fix_are_refused(export_of) -> None:
 
 
 def test_without_a_gpu_tensorrt_is_skipped_with_a_message(export_of, source) -> None:
-    from exports.tensorrt import build_script, no_engines
-
     directory = export_of("tensorrt")
     script = (directory / "build_engines.sh").read_text()
     assert script == build_script(source.parts(), source.vocoder.config)

@@ -13,7 +13,6 @@ import torch
 
 from common.inference.config import SynthesisConfig
 from exports import engines
-from exports.aotinductor import open_package
 from exports.models import ScriptedTacotron2
 from exports.torchscript import script_acoustic
 from exports.vocoders import VOCODERS
@@ -32,7 +31,7 @@ TEXTS.append(["Seven small boats lay in the harbour, white and blue.", "No."])
 SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
 RUNNERS = (("torchscript", False), ("torchscript", True), ("aotinductor", False), ("onnx", False))
 SEED_4 = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
-OPENERS = {"torchscript": engines.open_program, "aotinductor": open_package}
+OPENERS = {"torchscript": engines.open_program, "aotinductor": engines.open_package}
 
 
 def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]:

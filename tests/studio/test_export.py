@@ -66,7 +66,7 @@ def test_targets_that_are_not_installed_are_named_with_their_packages(project: P
     with pytest.raises(DataError, match=f"onnx: {missing}"):
         export.main(words(project, "torchscript", "onnx"))
     assert not (project.root / "exports").exists()  # nothing is written before all targets have been checked
-    monkeypatch.setattr("exports.aotinductor.COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr("exports.engines.COMPILERS", ("no-such-compiler",))
     assert "no C++ compiler, expected one of no-such-compiler" in targets.missing_parts("aotinductor")
     monkeypatch.undo()
     monkeypatch.setattr("exports.web.RUNTIME", project.root)

@@ -24,7 +24,7 @@ def test_missing_packages_are_named_and_their_targets_cannot_be_chosen(tmp_path:
     for name, target in targets.TARGETS.items():
         if target.packages:
             monkeypatch.setitem(targets.TARGETS, name, target._replace(packages=("no-such-package",)))
-    monkeypatch.setattr("exports.aotinductor.COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr("exports.engines.COMPILERS", ("no-such-compiler",))
     with gr.Blocks() as page, gr.Tab("Export"):
         add_export_tab(Context(tmp_path, True, Jobs(tmp_path)), gr.Dropdown([], elem_id="project"))
     named = {block.elem_id: block for block in page.blocks.values() if block.elem_id}
