@@ -56,7 +56,7 @@ from common.inference.outputs import (
     write_sound,
     write_subtitles,
 )
-from common.inference.stages import TEXT_PAUSE, acoustic_stages, combine_numbers, plan_batches
+from common.inference.stages import TEXT_PAUSE, acoustic_stages, combine_numbers, in_memory, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
 from common.parser import Parser
@@ -265,13 +265,11 @@ def stream_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
         started = time.perf_counter()
         for line in lines:
             steps = job.voice.stream_line(line, TEXT_PAUSE)
-            try:
-                (speech, numbers), seconds = time_call(partial(exhaust, steps, live), job.dist.device)
-            except (RuntimeError, MemoryError) as error:
-                if not precision.is_out_of_memory(error):
-                    raise
+            outcome = in_memory(partial(time_call, partial(exhaust, steps, live), job.dist.device))
+            if outcome is None:
                 totals.problems[line.number] = UNFIT
                 continue
+            (speech, numbers), seconds = outcome
             totals.batches.append((1, numbers | {"latency": seconds}))
             totals.problems.update(write_outputs([(line, speech)], job))
     if live.first:

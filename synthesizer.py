@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -243,17 +244,13 @@ class Synthesizer:
             voices: a voice for each piece, made by `with_settings`, whose vocoder is used; by default this one.
         """
         own = voices or [self] * len(pieces)
-        try:
-            mels, numbers = self._mels(pieces)
-        except (RuntimeError, MemoryError) as error:
-            if len(pieces) == 1 or not precision.is_out_of_memory(error):
-                raise
-            mels = None
-        if mels is None:  # outside the handler, because the error keeps tensors alive
+        found = self._mels(pieces) if len(pieces) == 1 else stages.in_memory(partial(self._mels, pieces))
+        if found is None:
             precision.free_cached_memory(self.device)
             middle = len(pieces) // 2
             halves = (slice(None, middle), slice(middle, None))
             return [stream for half in halves for stream in self.stream_pieces(pieces[half], own[half])]
+        mels, numbers = found
         items = zip(pieces, own, strict=True)
         return [voice._begin_piece(piece, mels.item(number), numbers) for number, (piece, voice) in enumerate(items)]
 
@@ -274,7 +271,7 @@ class Synthesizer:
         numbers, halved = [], False
         while queue:
             batch = queue.pop(0)
-            outputs = self._speak_in_memory([pieces[number] for number in batch])
+            outputs = stages.in_memory(partial(self._speak_at_once, [pieces[number] for number in batch]))
             if outputs is None:
                 precision.free_cached_memory(self.device)
             if outputs:
@@ -287,18 +284,13 @@ class Synthesizer:
                 queue[:0] = [batch[:middle], batch[middle:]]
         return Batch([speeches[number] for number in range(len(pieces))], stages.combine_numbers(numbers), halved)
 
-    def _speak_in_memory(self, pieces: Sequence[Piece]) -> tuple[list[Speech], Numbers] | None:
-        """Pieces -> a speech each, as one batch; None if memory is short."""
-        try:
-            mels, numbers = self._mels(pieces)
-            draws = Draws.of([piece.key for piece in pieces], "vocoder", self.device)
-            audio, vocoder_numbers = self.vocoder(mels.mels, mels.lengths, draws)
-            stages.check_finite(audio, pieces, "audio", self._vocoder_path)
-            return stages.make_speeches(mels, audio, pieces, self.audio), numbers | vocoder_numbers
-        except (RuntimeError, MemoryError) as error:
-            if not precision.is_out_of_memory(error):
-                raise
-        return None
+    def _speak_at_once(self, pieces: Sequence[Piece]) -> tuple[list[Speech], Numbers]:
+        """Pieces -> a speech each, as one batch."""
+        mels, numbers = self._mels(pieces)
+        draws = Draws.of([piece.key for piece in pieces], "vocoder", self.device)
+        audio, vocoder_numbers = self.vocoder(mels.mels, mels.lengths, draws)
+        stages.check_finite(audio, pieces, "audio", self._vocoder_path)
+        return stages.make_speeches(mels, audio, pieces, self.audio), numbers | vocoder_numbers
 
     def _stream(self, line: Line, last_pause: float) -> AudioSteps:
         """Yield the audio of a line piece by piece, with all pauses; return its speech and numbers."""

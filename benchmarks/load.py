@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 import torch
 
-from benchmarks.machine import command_of, stamp
+from benchmarks.machine import stamp
 from common.arguments import positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
@@ -239,7 +239,8 @@ def report(rows: Sequence[ClientsRow], argv: Sequence[str], vocoder: str) -> str
     header = ["batching", "clients", "requests", "requests/s", "audio s/s", "first byte p50", "p99", "whole p50", "p99"]
     header += ["wrong", "lost", "memory MiB: start", "most", "end"]
     table = markdown_table("<" + ">" * (len(header) - 1), header, map(cells, rows))
-    return f"{table}\n\n`{command_of('load', argv)}`, {vocoder}, {stamp()}. Times are in seconds."
+    command = shlex.join(["python", "-m", "benchmarks.load", *argv])
+    return f"{table}\n\n`{command}`, {vocoder}, {stamp()}. Times are in seconds."
 
 
 def cells(row: ClientsRow) -> list[object]:

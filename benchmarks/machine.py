@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import datetime
 import functools
-import shlex
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -64,7 +63,7 @@ class Machine:
         """Device, software, date and rates, for a report."""
         return {
             "device": self._name(),
-            "cpu": cpu_name(),
+            "cpu": processor().name,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "date": datetime.date.today().isoformat(),
@@ -111,20 +110,10 @@ def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[C
     yield lambda: F.conv1d(F.pad(signal[:, : size // 4], (0, 3)), kernel)
 
 
-def cpu_name() -> str:
-    """Name of the CPU, or "" if the system does not provide it."""
-    return processor().name
-
-
 def stamp() -> str:
     """CPU, threads, version of PyTorch and date, for a report."""
     today = datetime.date.today().isoformat()
-    return f"{cpu_name()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}, {today}"
-
-
-def command_of(module: str, argv: Sequence[str]) -> str:
-    """The command line of a benchmark, for a report."""
-    return shlex.join(["python", "-m", f"benchmarks.{module}", *argv])
+    return f"{processor().name}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}, {today}"
 
 
 def count_flops(call: Callable[[], Any]) -> int:

@@ -65,7 +65,15 @@ class SpeechServer(Server):
     """A server that, on a signal, first finishes the requests it has accepted; meanwhile /readyz answers 503."""
 
     def __init__(self, engine: Engine, config: ServingConfig) -> None:
-        super().__init__(make_app(engine, config), LAST_BYTES, log_config=None, **limits_of(config))
+        options: dict[str, Any] = {
+            # The other parser, httptools, does not limit headers.
+            "http": partial(Connection, patience=config.idle_timeout, most=most_connections()),
+            "h11_max_incomplete_event_size": LONGEST_HEADERS,
+            "ws": "none",
+            # In a turn of its loop, asyncio accepts up to `backlog` connections; only then can they be closed for lack of room.
+            "backlog": ACCEPTED_AT_ONCE,
+        }
+        super().__init__(make_app(engine, config), LAST_BYTES, log_config=None, **options)
         self.engine, self.settings = engine, config
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -109,18 +117,6 @@ class SpeechServer(Server):
         if not await self.engine.stop():
             log.warning("stopping: some requests are unfinished, and their answers end early")
         self.end()
-
-
-def limits_of(config: ServingConfig) -> dict[str, Any]:
-    """Return uvicorn's settings for connections."""
-    return {
-        # The other parser, httptools, does not limit headers.
-        "http": partial(Connection, patience=config.idle_timeout, most=most_connections()),
-        "h11_max_incomplete_event_size": LONGEST_HEADERS,
-        "ws": "none",
-        # In one turn of its loop, asyncio accepts up to `backlog` connections; only then can they be closed for lack of room.
-        "backlog": ACCEPTED_AT_ONCE,
-    }
 
 
 if __name__ == "__main__":

@@ -137,6 +137,16 @@ def map_parts(
         yield change(part)
 
 
+def in_memory(call: Callable[[], Result]) -> Result | None:
+    """Return a call's result; None if memory is too short for it. By then the error, which keeps tensors alive, is gone."""
+    try:
+        return call()
+    except (RuntimeError, MemoryError) as error:
+        if not precision.is_out_of_memory(error):
+            raise
+    return None
+
+
 def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
     """Return the stages of an acoustic model's spec."""
     assert isinstance(loaded.spec.inference, AcousticInference)
