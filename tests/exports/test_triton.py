@@ -7,12 +7,10 @@ runs all but the test of the single file, which needs the packages of requiremen
 import os
 import re
 import signal
-import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,8 @@ from common.inference.config import SynthesisConfig
 from exports.manifest import read_manifest
 from exports.triton import CHECKPOINTS, WARM_UP
 from synthesizer import Line, Synthesizer
-from tests.recipe import ROOT
+from tests.browser import wait
+from tests.recipe import ROOT, free_port
 
 pytestmark = pytest.mark.slow  # exports are made in a process of their own
 
@@ -103,24 +102,11 @@ def test_the_config_of_the_single_file_agrees_with_it(export_of) -> None:
         assert all(size in (-1, other) for size, other in zip(ours[1:], sizes)), value.name
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def wait_until_ready(process: subprocess.Popen, port: int, log: Path) -> None:
-    """Wait until the server has loaded its models."""
-    for _ in range(1200):
-        assert process.poll() is None, log.read_text()[-4000:]
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=600):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.5)
-    raise AssertionError(log.read_text()[-4000:])
+def is_ready(port: int) -> bool:
+    """True once the server has loaded its models."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=600):
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +115,7 @@ def server(export_of, tmp_path_factory):
     if not SERVER.exists():
         pytest.skip("no .venv-triton; `bash scripts/triton.sh` makes it")
     pytest.importorskip("tritonclient.grpc", reason="run this test with .venv-triton/bin/python -m pytest")
-    http, grpc, metrics = free_ports(3)
+    http, grpc, metrics = (free_port() for _ in range(3))
     folder = tmp_path_factory.mktemp("server")
     ports = ["--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
     words = map(str, ["bash", "scripts/triton.sh", export_of("triton"), "--http-address", "127.0.0.1", *ports])
@@ -137,7 +123,8 @@ def server(export_of, tmp_path_factory):
         options = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "start_new_session": True}
         process = subprocess.Popen(list(words), cwd=ROOT, stdout=log, stderr=log, **options)
         try:
-            wait_until_ready(process, http, folder / "log")
+            wait(lambda: process.poll() is not None or is_ready(http), 600)
+            assert process.poll() is None, (folder / "log").read_text()[-4000:]
             assert {executions(f"127.0.0.1:{grpc}", name) for name in ("tts", "tts_stream")} == {(1, 1)}  # the warm-up
             yield {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}"}, export_of("triton")
         finally:
@@ -145,7 +132,6 @@ def server(export_of, tmp_path_factory):
             process.wait(600)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_50_requests_at_once_have_the_audio_of_inference(server, protocol: str) -> None:
     """Every request has its own audio bit for bit, in whatever batches the server joined them."""
@@ -176,7 +162,6 @@ def executions(url: str, model: str = "tts") -> tuple[int, int]:
     return statistics.inference_count, statistics.execution_count
 
 
-@pytest.mark.slow
 def test_the_parts_of_a_stream_are_the_whole(server) -> None:
     """Joined, they are the audio of the other model within 1e-3, and bit for bit those of Synthesizer.stream_line."""
     from exports.triton_client import speak, stream
@@ -192,7 +177,6 @@ def test_the_parts_of_a_stream_are_the_whole(server) -> None:
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=0, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_a_mistake_is_an_error_of_its_own_request(server) -> None:
     """Beside unreadable texts other requests are answered, and the streams end."""
     from exports.triton_client import speak, stream
@@ -210,7 +194,6 @@ def test_a_mistake_is_an_error_of_its_own_request(server) -> None:
     assert list(stream(addresses["grpc"], "Two.", 1))
 
 
-@pytest.mark.slow
 def test_the_client_writes_the_audio(server, tmp_path, capsys) -> None:
     from exports.triton_client import main as client
     from exports.triton_client import speak
@@ -228,7 +211,6 @@ def test_the_client_writes_the_audio(server, tmp_path, capsys) -> None:
         np.testing.assert_allclose(samples / 2**15, audio, rtol=0, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_the_notebook_speaks_through_the_server(server, monkeypatch) -> None:
     """All cells run; the streamed audio agrees with the whole, and two players and a picture are shown."""
     nbformat = pytest.importorskip("nbformat", reason="run this test with .venv-triton/bin/python -m pytest")
