@@ -27,7 +27,7 @@ import torch
 from common import precision
 from common.arguments import positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
-from common.errors import DataError, UsageError, exit_on_user_error, printable
+from common.errors import DataError, UsageError, exit_on_user_error, explain_refusal, printable
 from common.files import write_text
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
 from common.inference.evaluation import (
@@ -215,10 +215,8 @@ def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
 
 def make_folder(output: Path) -> None:
     """Create the report's folder before the work starts. Raises DataError if the system refuses."""
-    try:
+    with explain_refusal(f"{output}: cannot be a folder", "choose another --output"):
         output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be a folder ({error.strerror}); choose another --output") from None
 
 
 def write(
@@ -232,13 +230,9 @@ def write(
     texts = {name: {key: str(value) for key, value in values.items()} for name, values in settings.items()}
     report, numbers = options.output / "report.html", options.output / "report.json"
     title = f"Quality of speech: {options.input.name}"
-    try:
+    with explain_refusal(f"{options.output}: cannot write the report", "choose another --output"):
         write_text(numbers, json.dumps(as_json(systems, texts), indent=1, ensure_ascii=False))
         write_text(report, page(title, systems, main_system, voice.audio.sampling_rate))
-    except OSError as error:
-        raise DataError(
-            f"{options.output}: cannot write the report ({error.strerror}); choose another --output"
-        ) from None
     print(printable(f"{table(systems, shutil.get_terminal_size().columns)}\n\n{legend()}\n\n{report}\n{numbers}"))
 
 

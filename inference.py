@@ -37,7 +37,7 @@ from common.arguments import (
 from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS
 from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
-from common.errors import DataError, UsageError, exit_on_user_error, join_problems
+from common.errors import DataError, UsageError, exit_on_user_error, explain_refusal, join_problems, listed
 from common.files import move_aside, remove_leftovers
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
@@ -306,11 +306,8 @@ def move_training_log_aside(path: Path) -> list[str]:
 
     Raises DataError if the system refuses.
     """
-    try:
+    with explain_refusal(f"{path}: cannot move the older log aside", "choose another --output"):
         moved = move_aside(path) if path.is_file() and is_training_log(path) else None
-    except OSError as error:
-        message = f"cannot move the older log aside ({error.strerror}); choose another --output"
-        raise DataError(f"{path}: {message}") from None
     return [f"{path} was the log of a training run: it is now {moved}"] if moved else []
 
 
@@ -339,9 +336,8 @@ def lines_without_words(lines: Sequence[Line], with_words: Sequence[Line], sourc
     """Return a line that lists the phrases with nothing to say, if there are any."""
     spoken = {line.number for line in with_words}
     silent = [str(line.number + 1) for line in lines if line.number not in spoken]
-    more = f" and {len(silent) - LONG_LIST} more" if len(silent) > LONG_LIST else ""
-    listed = ", ".join(silent[:LONG_LIST])
-    return [f"{source}: no words in line{'s' * (len(silent) > 1)} {listed}{more}: no sound"] if silent else []
+    lines_of_file = f"line{'s' * (len(silent) > 1)} {listed(silent, LONG_LIST)}"
+    return [f"{source}: no words in {lines_of_file}: no sound"] if silent else []
 
 
 def unspoken_characters(voice: Synthesizer, texts: list[str], source: str) -> Iterator[str]:
@@ -350,9 +346,8 @@ def unspoken_characters(voice: Synthesizer, texts: list[str], source: str) -> It
     for number, text in enumerate(texts, 1):
         yield from (f"{source}:{number}: {note}" for note in stages.notes(text, voice.acoustic.options))
         if dropped := voice.unspoken(text):
-            more = f" and {len(dropped) - LONG_LIST} more" if len(dropped) > LONG_LIST else ""
-            characters = ", ".join(map(repr, dropped[:LONG_LIST]))
-            yield f"{source}:{number}: the alphabet has no {characters}{more}: left out"
+            characters = listed([*map(repr, dropped)], LONG_LIST)
+            yield f"{source}:{number}: the alphabet has no {characters}: left out"
 
 
 def file_name(line: Line, options: InferenceOptions) -> str:

@@ -36,8 +36,8 @@ from benchmarks.sizes import CPU, GPU, QUICK, Setting
 from common import precision
 from common.arguments import positive
 from common.data.pictures import save_figure
-from common.errors import INTERRUPTED, DataError, exit_on_user_error
-from common.files import atomic_write
+from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal
+from common.files import atomic_write, writing
 from common.inference.vocoders import time_call
 from common.parser import Parser
 from common.tables import markdown_table
@@ -101,11 +101,8 @@ class Report:
         growths = {name: asdict(growth) for name, growth in self.growths.items()}
         content = {"machine": self.machine, "rows": [row.record() for row in self.rows], "growth": growths}
         for name, text in (("speed.md", self.markdown()), ("speed.json", json.dumps(content, indent=2))):
-            try:
-                with atomic_write(folder / name) as file:
-                    file.write(f"{text}\n".encode())
-            except OSError as error:
-                raise DataError(f"{folder / name}: cannot be written ({error.strerror})") from None
+            with writing(folder / name), atomic_write(folder / name) as file:
+                file.write(f"{text}\n".encode())
         for name, growth in self.growths.items():
             save_figure(folder / f"growth_{name}.png", draw(growth))
 
@@ -124,10 +121,8 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     device = precision.pick_device(cpu=args.cpu)
     prepare(device)
-    try:
+    with explain_refusal(f"--output: {args.output}: cannot be created"):
         args.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"--output: {args.output}: cannot be created ({error.strerror})") from None
     if args.amp and (note := precision.half_note(device, precision.half_dtype(device, True))):
         log_progress(f"--amp: {note}")
     report, interrupted = Report(), False

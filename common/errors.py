@@ -66,6 +66,15 @@ def join_problems(problems: Sequence[str]) -> str:
 
 
 @contextmanager
+def explain_refusal(problem: str, advice: str = "") -> Iterator[None]:
+    """Turn what the system refuses within the block into a DataError: the problem, the system's reason, and the advice."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{problem} ({error.strerror})" + (f"; {advice}" if advice else "")) from error
+
+
+@contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn UsageError, DataError, REFUSALS of the system and Ctrl-C into one message on stderr and an exit code.
 

@@ -12,11 +12,11 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from common.errors import DataError, join_problems
+from common.errors import DataError, explain_refusal, join_problems
 from common.system import BINARY, IS_POSIX, NO_FOLLOW, NON_BLOCKING, lock_file
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
@@ -60,13 +60,9 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Context of writing a file, in which a refusal of the system becomes a DataError."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+def writing(path: Path, advice: str = "") -> AbstractContextManager[None]:
+    """Context of writing a file, in which a refusal of the system becomes a DataError that ends with advice."""
+    return explain_refusal(f"{path}: cannot be written", advice)
 
 
 def make_folder(folder: Path) -> None:

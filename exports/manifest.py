@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, make_folder, parse_json
+from common.files import atomic_write, make_folder, parse_json, writing
 from common.options import NUMBER, TEXT, WHOLE_NUMBER, Check
 
 NAME, FORMAT = "export.json", 1
@@ -64,7 +64,7 @@ class ExportWriter:
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.fresh, self.files = directory, directory / FRESH, dict[str, FileRecord]()
-        with self._refusals():
+        with writing(directory, "choose another -o"):
             entries = set(os.listdir(directory)) if directory.is_dir() else set()
             if entries - {FRESH} and NAME not in entries:
                 raise UsageError(
@@ -97,7 +97,7 @@ class ExportWriter:
         """Write the manifest, and replace the older export."""
         manifest = Manifest(format=FORMAT, files=self.files, **settings)
         self._write(NAME, json.dumps(asdict(manifest), indent=1, ensure_ascii=False).encode())
-        with self._refusals():
+        with writing(self.directory, "choose another -o"):
             for name in self.older:
                 (self.directory / name).unlink(missing_ok=True)
             # The manifest first: an export interrupted here can be repeated, and until then its checksums refuse it.
@@ -111,15 +111,8 @@ class ExportWriter:
         return manifest
 
     def _write(self, name: str, contents: bytes) -> None:
-        with self._refusals(), atomic_write(self.fresh / name) as file:
+        with writing(self.directory, "choose another -o"), atomic_write(self.fresh / name) as file:
             file.write(contents)
-
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise DataError(f"{self.directory}: cannot be written ({error.strerror}); choose another -o") from None
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -21,7 +21,7 @@ from common.audio.mpeg import estimates_length, quiet_decoder
 from common.audio.parts import parts_in_context, scaled
 from common.audio.stft import STFT, TacotronSTFT
 from common.errors import DataError
-from common.files import atomic_write
+from common.files import atomic_write, writing
 
 # A lossy codec may push loud passages slightly past full scale, where every player clips.
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}
@@ -239,11 +239,8 @@ def save_audio(
     with soundfile.SoundFile(contents, "w", sampling_rate, 1, subtype, format=container.upper()) as encoder:
         for start in range(0, len(samples), ENCODED_SAMPLES):
             encoder.write(samples[start : start + ENCODED_SAMPLES])
-    try:
-        with atomic_write(target) as file:
-            file.write(contents.getvalue())
-    except OSError as error:
-        raise DataError(f"{target}: cannot be written ({error.strerror})") from None
+    with writing(target), atomic_write(target) as file:
+        file.write(contents.getvalue())
 
 
 def normalize(audio: Tensor, mode: str) -> Tensor:

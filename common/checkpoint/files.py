@@ -15,8 +15,7 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from common.checkpoint import fields as checkpoint_fields
 from common.checkpoint.tensors import DamagedFileError, checksum, load_tensors, save_tensors
-from common.errors import DataError, UsageError
+from common.errors import DataError, UsageError, explain_refusal
 from common.files import atomic_link, atomic_write, remove_leftovers
 
 NAMES_SHOWN, FAULTS_SHOWN = 4, 8
@@ -99,7 +98,7 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
     """
     path = Path(path)
     advice = "older checkpoints are untouched: free the disk or choose another --output, then --resume-from-last"
-    with _explain_write_errors(path, advice):
+    with explain_refusal(f"{path}: cannot write the checkpoint", advice):
         remove_leftovers(path.parent)
         with atomic_write(path) as file:
             save_tensors(checkpoint, file)
@@ -118,7 +117,7 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
     Raises DataError where the system refuses to write, UsageError where the package safetensors is missing.
     """
     path = Path(path)
-    with _explain_write_errors(path, "free the disk or choose another place"):
+    with explain_refusal(f"{path}: cannot write the checkpoint", "free the disk or choose another place"):
         if path.suffix != SAFETENSORS:
             with atomic_write(path) as file:
                 save_tensors(dict(checkpoint), file)
@@ -206,15 +205,6 @@ def _check_fields(checkpoint: dict[str, Any], path: Path, resuming: bool) -> dic
         more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise DataError(f"{path}: malformed: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
     return checkpoint_fields.without_empty(checkpoint if resuming else checkpoint_fields.without_training(checkpoint))
-
-
-@contextmanager
-def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
-    """Convert an error in writing `path` to a DataError that ends with advice."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{path}: cannot write the checkpoint ({error.strerror}); {advice}") from error
 
 
 def _update_link(link: Path, target: Path) -> None:

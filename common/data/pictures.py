@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from common.errors import DataError
+from common.errors import explain_refusal
 from common.files import atomic_write
 from common.spec import WordSpan
 
@@ -170,12 +170,12 @@ def save_figure(path: Path, figure: Figure) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     path = Path(path)
-    try:
-        with atomic_write(path) as file, _without_glyph_warnings():
-            FigureCanvasAgg(figure).print_png(file)
-    except OSError as error:
-        advice = "free the disk or choose another --output"
-        raise DataError(f"{path}: cannot write the picture ({error.strerror}); {advice}") from error
+    with (
+        explain_refusal(f"{path}: cannot write the picture", "free the disk or choose another --output"),
+        atomic_write(path) as file,
+        _without_glyph_warnings(),
+    ):
+        FigureCanvasAgg(figure).print_png(file)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from common.data.transliteration import compose
-from common.errors import DataError, listed, printable
+from common.errors import DataError, explain_refusal, listed, printable
 
 WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
 STREAMS = (".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mpga")
@@ -114,12 +114,9 @@ def _with_slugs(found: list[tuple[Path, str]]) -> list[SourceFile]:
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content. Raises DataError if it cannot be read."""
     digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    with explain_refusal(f"{path}: cannot be read"), path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.data.transliteration import compose
-from common.errors import DataError
+from common.errors import DataError, explain_refusal
 from common.files import read_content
 
 WINDOWS = "cp1252"  # Windows' code page for the languages of Western Europe and America
@@ -44,10 +44,8 @@ def read_text(path: Path) -> TextFile:
 
     Raises DataError for a file that cannot be read, is no text, or whose encoding is unclear.
     """
-    try:
+    with explain_refusal(f"{path}: cannot be read"):
         content = read_content(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     text, encoding = _decode(path, content)
     if "\0" in text:
         raise DataError(f"{path}: holds a NUL character: not a text file")

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from common.audio.audio_processing import SAMPLE_FORMATS, save_audio, to_pcm
-from common.errors import DataError, shorten
-from common.files import atomic_write, open_to_append, parse_json
+from common.errors import DataError, explain_refusal, shorten
+from common.files import atomic_write, open_to_append, parse_json, writing
 from common.inference.stages import Line, Speech
 from common.inference.words import Word
 
@@ -68,10 +68,8 @@ class Live:
     def __init__(self, path: Path) -> None:
         self.path, self.left = path, False
         self.first: float | None = None  # time.perf_counter() after the first sound was written
-        try:
+        with explain_refusal(f"--stream {path}: cannot be written to"):
             self.file = path.open("wb", buffering=0)
-        except OSError as error:
-            raise DataError(f"--stream {path}: cannot be written to ({error.strerror})") from None
 
     def __enter__(self) -> Live:
         return self
@@ -121,13 +119,11 @@ class Manifest:
     def __init__(self, folder: Path, suffix: str, settings: str, seed: int, rank: int = 0) -> None:
         self.path = folder / f"inference{suffix}{f'.{rank}' if rank else ''}.jsonl"
         self.settings = settings
-        try:
+        with writing(self.path, "choose another --output"):
             folder.mkdir(parents=True, exist_ok=True)
             self.file = open_to_append(self.path)
             if self.path.stat().st_size:
                 self.file.write(b"\n")  # ends a line that a killed run left unfinished
-        except OSError as error:
-            raise self._unwritable(error) from None
         self._append({"settings": settings, "seed": seed})
 
     def __enter__(self) -> Manifest:
@@ -142,13 +138,8 @@ class Manifest:
         self._append({"line": line.number, "file": path.name, "bytes": path.stat().st_size, "digest": digest})
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        try:
+        with writing(self.path, "choose another --output"):
             self.file.write(f"{json.dumps(record)}\n".encode())
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> DataError:
-        return DataError(f"{self.path}: cannot be written ({error.strerror}); choose another --output")
 
 
 def read_finished(folder: Path, suffix: str) -> EarlierRun:
@@ -206,10 +197,8 @@ def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
         if not path.is_file():  # reading a pipe would block; Manifest refuses it
             continue
-        try:
+        with explain_refusal(f"{path}: cannot be read"):
             lines = path.read_bytes().splitlines()
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         for line in lines:
             try:
                 record = parse_json(line)
@@ -239,11 +228,8 @@ def write_subtitles(path: Path, words: Sequence[Word], kind: str) -> None:
         text = "\n".join(lines)
         times = f"{timestamp(cue[0].start, is_vtt)} --> {timestamp(cue[-1].end, is_vtt)}"
         blocks.append(f"{times}\n{html.escape(text, quote=False)}" if is_vtt else f"{number}\n{times}\n{text}")
-    try:
-        with atomic_write(path) as file:
-            file.write("".join(f"{block}\n\n" for block in blocks).encode())
-    except OSError as error:
-        raise DataError(f"{path}: cannot write the subtitles ({error.strerror}); choose another --output") from error
+    with explain_refusal(f"{path}: cannot write the subtitles", "choose another --output"), atomic_write(path) as file:
+        file.write("".join(f"{block}\n\n" for block in blocks).encode())
 
 
 def cut_cues(words: Sequence[Word]) -> Iterator[list[Word]]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from common.checkpoint.files import best_path, find_all, find_final_weights, join_first
-from common.errors import DataError, UsageError, printable
+from common.errors import DataError, UsageError, explain_refusal, printable
 from common.files import make_folder, move_aside, parse_json
 from common.run.nvlog import PARAMETER, PREFIX, parse_line
 from common.system import BINARY, NO_FOLLOW, lock_for_process, read_start, remove_locked
@@ -138,10 +138,8 @@ def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = F
     best = best_path(folder, model_name)
     found = [*find_all(folder, model_name), *([best] if best.exists() else []), *find_final_weights(folder, model_name)]
     if resume_from_last and found == [best]:
-        try:
+        with explain_refusal(f"{best}: cannot be renamed", "choose another --output"):
             moved = move_aside(best)
-        except OSError as error:
-            raise DataError(f"{best}: cannot be renamed ({error.strerror}); choose another --output") from None
         print(printable(f"{best} has no optimizer to go on with: it is now {moved}"))
         return
     if found:
@@ -169,7 +167,7 @@ def prepare_log(path: Path, tensorboard: Path, model_name: str, steps_done: int)
     logs = find_logs(path, model_name) if steps_done else []
     own = next((log for log in logs if holds_step(log, steps_done)), next(iter(logs), None))
     renames = []
-    try:
+    with explain_refusal(f"{path}: cannot move an older log aside", "choose another --output"):
         if own != path:
             renames.append((path, move_aside(path)))
         if own and own != path:
@@ -177,9 +175,6 @@ def prepare_log(path: Path, tensorboard: Path, model_name: str, steps_done: int)
             renames.append((own, path))
         if not steps_done or (own and own != logs[0]):  # the folder belongs to the model's newest log
             renames.append((tensorboard, move_aside(tensorboard)))
-    except OSError as error:
-        message = f"cannot move an older log aside ({error.strerror}); choose another --output"
-        raise DataError(f"{path}: {message}") from error
     moved = ", ".join(f"{before} is now {after}" for before, after in renames if after)
     return f"older logs: {moved}" if moved else ""
 

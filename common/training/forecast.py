@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from common import precision
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
-from common.files import atomic_write
+from common.files import atomic_write, writing
 from common.progress import counted, size
 from common.run import memory
 from common.run.nvlog import NullLog
@@ -221,8 +221,5 @@ def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> tupl
 
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
     """Write figures as JSON. Raises DataError if the system refuses."""
-    try:
-        with atomic_write(path) as file:
-            file.write(f"{json.dumps(figures, indent=1)}\n".encode())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+    with writing(path), atomic_write(path) as file:
+        file.write(f"{json.dumps(figures, indent=1)}\n".encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from common.errors import DataError
+from common.errors import explain_refusal
 from common.files import make_folder, parse_json, write_text
 
 
@@ -23,11 +23,9 @@ class Ledger:
 
     def __enter__(self) -> Ledger:
         make_folder(self.path.parent)
-        try:
+        with explain_refusal(f"{self.path}: cannot be opened"):
             self._file = self.path.open("a+b")
             self._read()
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be opened ({error.strerror})") from None
         return self
 
     def __exit__(
