@@ -85,13 +85,8 @@ def running_engine(*, shares: bool = True, **settings: Any) -> Iterator[Any]:
 
 def wait_until_ready(engine: Any) -> None:
     """Wait until an engine has loaded its voices."""
-
-    async def wait() -> None:
-        while not engine.ready:
-            assert engine.failure is None, engine.failure
-            await asyncio.sleep(0.05)
-
-    run(asyncio.wait_for(wait(), 120))
+    run(until(lambda: engine.ready or engine.failure is not None))
+    assert engine.failure is None, engine.failure
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -111,7 +106,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(wait(), 60)
+    await asyncio.wait_for(wait(), 120)
 
 
 async def collect(stream: Any) -> Tensor:
