@@ -106,18 +106,22 @@ def test_each_text_in_pieces_comes_to_its_end(engine: Engine, caplog, pieces, vo
 
 
 @pytest.mark.parametrize(
-    ("data", "code"),
+    ("event", "code"),
     [
-        ({"text": " "}, "empty_text"),
-        ({"text": "Two.", "voice": {"name": "nobody"}}, "voice_not_found"),
-        ({"text": "Two.", "voice": {"name": 7}}, "invalid_body"),
-        ({"text": None}, "invalid_body"),
-        ({"text": "\ud800 Two."}, "invalid_body"),
-        ({}, "invalid_body"),
+        ({"data": {"text": " "}}, "empty_text"),
+        ({"data": {"text": "Two.", "voice": {"name": "nobody"}}}, "voice_not_found"),
+        ({"data": {"text": "Two.", "voice": {"name": 7}}}, "invalid_body"),
+        ({"data": {"text": None}}, "invalid_body"),
+        ({"data": {"text": "\ud800 Two."}}, "invalid_body"),
+        ({"data": {}}, "invalid_body"),
+        ({"data_length": 2000000}, "body_too_large"),
+        ({"payload_length": 2000000000}, "body_too_large"),
+        ({"payload_length": -1}, "invalid_message"),
+        ({"data_length": "9"}, "invalid_message"),
     ],
 )
-def test_a_whole_text_that_cannot_be_spoken_ends_the_connection(engine: Engine, data: dict, code: str) -> None:
-    line = json.dumps({"type": "synthesize", "data": data}).encode() + b"\n"
+def test_a_whole_text_that_cannot_be_spoken_ends_the_connection(engine: Engine, event: dict, code: str) -> None:
+    line = json.dumps({"type": "synthesize", **event}).encode() + b"\n"
     events = [event for event in answers(engine, line) if event.type not in SOUND]
     assert events[0].data["code"] == code and [event.type for event in events[1:]] in ([], ["audio-stop"])
 
@@ -205,21 +209,10 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == before + 1
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b'{"type": "synthesize", "data_length": 2000000}\n', "body_too_large"),
-        (b'{"type": "synthesize", "payload_length": 2000000000}\n', "body_too_large"),
-        (b'{"type": "synthesize", "payload_length": -1}\n', "invalid_message"),
-        (b'{"type": "synthesize", "data_length": "9"}\n', "invalid_message"),
-        (b'{"type": "synth', "idle"),
-        (b"", "idle"),
-    ],
-)
-def test_an_event_that_is_too_large_or_never_complete_ends_the_connection(line: bytes, code: str) -> None:
+def test_an_event_that_is_never_complete_ends_the_connection() -> None:
     with running_engine(idle_timeout=0.5) as engine:
-        (error,) = answers(engine, line)
-    assert error.data["code"] == code
+        found = [answers(engine, line) for line in (b"", b'{"type": "synth')]
+    assert [[event.data["code"] for event in events] for events in found] == [["idle"]] * 2
 
 
 def test_a_payload_is_read_over_and_an_exchange_is_not_idle() -> None:
@@ -268,8 +261,8 @@ def test_addresses_that_need_no_key(address: str, networks: tuple[str, ...], fou
     assert is_among(address, (*HERE, *networks)) is found
 
 
-@pytest.mark.parametrize(("address", "kind"), [("192.168.1.5", "error"), ("127.0.0.1", "info")])
-def test_with_a_key_other_machines_are_refused(address: str, kind: str, monkeypatch) -> None:
-    monkeypatch.setattr("serving.wyoming.Handler._client", lambda handler: address)
+def test_with_a_key_other_machines_are_refused(monkeypatch) -> None:
     with running_engine(api_key="secret") as engine:
-        assert [event.type for event in answers(engine, Describe(), end=kind)] == [kind]
+        for address, kind in (("192.168.1.5", "error"), ("127.0.0.1", "info")):
+            monkeypatch.setattr("serving.wyoming.Handler._client", lambda handler, address=address: address)
+            assert [event.type for event in answers(engine, Describe(), end=kind)] == [kind]
