@@ -375,17 +375,6 @@ def test_lines_have_the_seed_of_the_config_or_one_of_the_generator_and_a_voice_d
     assert Synthesizer(one.acoustic, None, SynthesisConfig(seed=5), CPU).vocoder.seed == 5  # type: ignore[attr-defined]
 
 
-def test_a_batch_size_of_zero_is_one_batch() -> None:
-    one = loud_voice()
-    lines = one.lines(["a", "abc"] * 35)  # more than the largest default
-    batches = list(one.speak_batches(lines, 0))
-    assert [len(positions) for positions, _ in batches] == [70]
-    assert batches[0][0] == [*range(1, 70, 2), *range(0, 70, 2)]
-    assert sum(len(positions) for positions, _ in one.speak_batches(lines)) == 70
-    assert max(len(positions) for positions, _ in one.speak_batches(lines)) <= 64
-    assert [len(speech.audio) for speech in one.speak(["a", "abc", "ab"])] == [8, 24, 16]
-
-
 def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
     one = loud_voice(longest_piece=3)
     (speech,) = one.speak("ab-c")
