@@ -84,7 +84,7 @@ def read_english(text: str) -> str:
     """Write numbers, abbreviations and signs as American English words; {braces} and the case of words stay.
 
     Never raises. A second call changes nothing but spaces, but for about one made-up text in a thousand: a rule may look at a
-    neighbour that the first call wrote as a word, as for the dr of "15% dr 5 now".
+    neighbour that the first call wrote as a word, as for the dr of "15% dr -1".
     """
     return read_places(text, ())[0]
 
