@@ -87,6 +87,6 @@ def unit_with_power(symbol: str, exponent: str | None) -> str:
     return f"{_POWERS[exponent]} {unit(symbol)}" if exponent else unit(symbol)
 
 
-def ratio(symbol: str, per: str, exponent: str | None) -> str:
-    """Unit per unit: kg/m³."""
-    return f"{unit_names(symbol)[1]} per {unit_with_power(per, exponent)}"
+def ratio(symbol: str, size: str | None, per: str, exponent: str | None) -> str:
+    """Unit per unit: kg/m³, m³/s."""
+    return f"{_POWERS[size] + ' ' if size else ''}{unit_names(symbol)[1]} per {unit_with_power(per, exponent)}"

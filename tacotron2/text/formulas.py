@@ -10,14 +10,15 @@ import re
 
 from common.reading.tables import readings
 
-# Between dollars a formula has a sign of its own or is one letter; prices have none: from $5 to $10.
+# Between dollars a formula has a sign of its own, or letters but no word; prices have none: from $5 to $10.
 _FORMULA = re.compile(
     r"\$\$(?P<display>[^$]{1,1000})\$\$"
     r"|\\\[(?P<block>(?:[^\\]|\\(?![][])){1,1000})\\\]|\\\((?P<inline>(?:[^\\]|\\(?![()])){1,1000})\\\)"  # none in another
+    r"|\\begin\{(?:equation|align|gather)\*?\}(?P<environment>(?:[^\\]|\\(?!end)){1,1000})\\end\{\w+\*?\}"
     r"|(?<![\w\\$])\$(?=\S)(?P<dollars>[^$\n]{1,500})(?<=\S)\$(?![\w$])",
     re.DOTALL,
 )
-_IS_FORMULA = re.compile(r"[\\^_={}+<>|]|\A[A-Za-z]\Z")
+_IS_FORMULA = re.compile(r"[\\^_={}+<>|]|\A[^A-Za-z]*(?:[A-Za-z](?![A-Za-z])[^A-Za-z]*)+\Z")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathbb|mathcal|mathit|operatorname|mbox)\s?\{([^{}]*)\}")
 _INNERMOST = re.compile(
     r"\\[dt]?frac\s?\{(?P<top>[^{}]*)\}\s?\{(?P<bottom>[^{}]*)\}|\\sqrt\s?\{(?P<root>[^{}]*)\}"
@@ -52,6 +53,7 @@ def _read(formula: str) -> str:
         formula = _INNERMOST.sub(_innermost, formula)
         if formula == before:
             break
+    formula = re.sub(r"(?<=[0-9])(?=[a-z])", " ", formula)  # 2x
     formula = re.sub(r"(?<![\\!A-Za-z])[a-z]{2,4}(?![A-Za-z])", lambda found: " ".join(found[0]), formula)  # 4ac
     formula = re.sub(r"\^(-?[0-9])", lambda found: found[1].translate(_RAISED), formula)
     formula = re.sub(r"\^\s?\\circ", "°", formula)
