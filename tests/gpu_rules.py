@@ -23,7 +23,7 @@ import torchgen
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from tests.pretend_gpu import CPU, EMULATED, GPU, GpuTensor
+from tests.pretend_gpu import CPU, GpuTensor
 from tests.recipe import ROOT
 
 aten = torch.ops.aten
@@ -56,7 +56,6 @@ class Rules:
     def __init__(self) -> None:
         self.waits: Counter[str] = Counter()
         self.uploads: Counter[str] = Counter()
-        self.operators: set[Any] = set()
         self.capturing = False
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: torch.device) -> None:
@@ -67,7 +66,6 @@ class Rules:
             raise BrokenRule(f"{func} on the CPU while a graph is recorded: a replay will not run it")
         if not on_gpu and target.type == "cpu":
             return
-        self.operators.add(func)
         if func in COPIES:
             self._check_copy(func, args, kwargs, target)
             return
@@ -191,6 +189,3 @@ def has_gpu_kernel(name: str) -> bool:
     if entry.delegate:
         entry = functions[entry.delegate]
     return not entry.kernels or "CUDA" in entry.kernels or bool(entry.kernels & ON_ANY_DEVICE)
-
-
-__all__ = ["EMULATED", "GPU", "BrokenRule", "Rules", "has_gpu_kernel", "place"]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from common.checkpoint.files import load_checkpoint
 from common.files import TEMPORARY
-from tests.recipe import Process, flags, read_steps, start_ranks
+from tests.recipe import Process, finish, flags, read_steps, start_ranks
 from tests.test_train import TIMES, differences
 
 RANDOM_KILLS, WRITE_KILLS = 20, 50  # the full counts
@@ -91,13 +91,6 @@ def make_reference(run: Run) -> Reference:
     """Train without a fault, and keep every checkpoint."""
     finish(run.start())
     return Reference(dict(run.checkpoints()), run.records())
-
-
-def finish(processes: list[Process]) -> None:
-    """Wait for all processes of a run, which must succeed."""
-    for process in processes:
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, f"{out[-3000:]}{err}"
 
 
 def compare(run: Run, reference: Reference) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import io
 import os
+import resource
 import runpy
 import shutil
 import signal
@@ -83,6 +84,17 @@ def own_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Refuse to write files of more bytes, as on a full disk: "File too large"."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @contextlib.contextmanager
@@ -183,6 +195,13 @@ def call(*argv: object, timeout: float = 600) -> Result:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode is not None
     return Result(process.returncode, out, err)
+
+
+def finish(processes: list[Process], code: int = 0) -> list[tuple[str, str]]:
+    """Wait for all processes of a run, which must exit with this code; return what each wrote to stdout and stderr."""
+    outputs = [process.communicate(timeout=400) for process in processes]
+    assert [process.returncode for process in processes] == [code] * len(processes), outputs
+    return outputs
 
 
 def start_ranks(script: str, *argv: object, ranks: int = 2) -> list[Process]:

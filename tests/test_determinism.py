@@ -15,7 +15,7 @@ from common import precision
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
-from tests.recipe import flags, run, start_ranks, succeed
+from tests.recipe import finish, flags, run, start_ranks, succeed
 from tests.test_train import differences, losses
 
 slow = pytest.mark.slow
@@ -35,9 +35,7 @@ def test_equal_runs_end_with_equal_bits(tmp_path: Path, model: str, processes: i
     ways = {"a": [], "b": ["--num-workers", 2, "--deterministic"]}
     for name, words in ways.items():
         own = [*flags(model, tmp_path / name), "-bs", 2 // processes, "--ema-decay", 0.9, "--epochs", 2, *words]
-        for process in start_ranks("train.py", *own, ranks=processes):
-            _, err = process.communicate(timeout=300)
-            assert process.returncode == 0, err
+        finish(start_ranks("train.py", *own, ranks=processes))
     assert differences(final(tmp_path / "a", model), final(tmp_path / "b", model)) == []
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 

@@ -1,4 +1,4 @@
-"""Faults in mid-run end training with one message, after a save from which it goes on."""
+"""Faults in mid-run end training with one message, after a save from which it goes on; a clock that jumps is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import pty
 import re
-import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,11 +20,27 @@ import torch
 
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
-from common.run.nvlog import NvLog
+from common.run.nvlog import NvLog, read_log
 from common.training.sampler import steps
-from tests.recipe import LAUNCHER, ROOT, flags, read_steps, start, wait_for_epoch_1
+from tests.recipe import (
+    ENVIRONMENT,
+    LAUNCHER,
+    ROOT,
+    Process,
+    clips,
+    finish,
+    flags,
+    largest_file,
+    read_steps,
+    start,
+    start_ranks,
+    succeed,
+    wait_for_epoch_1,
+)
 
 pytestmark = pytest.mark.slow
+FAKETIME = sorted(Path("/usr/lib").glob("**/libfaketime.so.1"))
+DAY = 86_400.0  # seconds
 
 
 def command(folder: Path, *words: object) -> list[object]:
@@ -62,7 +78,7 @@ def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, 
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == code and (err == said or launcher is LAUNCHER), err
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))
+    assert saved["iteration"] == steps_of(tmp_path)
     assert out.count(f"saved {tmp_path}/checkpoint_WaveGlow_{saved['epoch']}.pt; add --resume-from-last") == 1
 
 
@@ -71,8 +87,7 @@ def test_a_killed_loader_process_ends_the_run_after_a_save(tmp_path: Path) -> No
     wait_for_epoch_1(process, tmp_path)
     workers = [child for child in psutil.Process(process.pid).children() if child.cmdline()[:1] == [sys.executable]]
     workers[0].send_signal(signal.SIGKILL)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 1
+    ((out, err),) = finish([process], code=1)
     assert re.fullmatch(r"error: DataLoader worker .*: killed, or out of memory; lower --num-workers 1\n", err), err
     assert "the next clips cannot be read: saved" in out
     assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] > 2
@@ -91,24 +106,19 @@ def test_a_closed_terminal_ends_the_run_after_a_save(tmp_path: Path) -> None:
     os.close(terminal)  # the system sends SIGHUP, and writes to the terminal fail from now on
     status = os.waitpid(child, 0)[1]
     assert os.waitstatus_to_exitcode(status) == 129
-    done = [step for step, data in read_steps(log) if "train_iter_time" in data]
-    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] == len(done)
+    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] == steps_of(tmp_path)
 
 
 def test_a_full_disk_under_tensorboard_is_an_error(tmp_path: Path, monkeypatch) -> None:
     printed: list[object] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)  # Python's prints the traceback of a thread
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        with (
-            pytest.raises(DataError, match=rf"{tmp_path}/tb: cannot write the log \(File too large\)"),
-            NvLog(tmp_path / "nvlog.json", tmp_path / "tb") as log,
-        ):
-            for step in range(1000):
-                log.audio("a", torch.zeros(5000), step, 22050)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with (
+        largest_file(20_000),
+        pytest.raises(DataError, match=rf"{tmp_path}/tb: cannot write the log \(File too large\)"),
+        NvLog(tmp_path / "nvlog.json", tmp_path / "tb") as log,
+    ):
+        for step in range(1000):
+            log.audio("a", torch.zeros(5000), step, 22050)
     assert printed == []
     assert threading.excepthook == printed.append
 
@@ -139,3 +149,84 @@ def test_an_error_of_the_first_step_comes_without_batches() -> None:
 
     (first,) = steps(loader(), 1)
     assert first.batches == [] and str(first.fault) == "clip 0"
+
+
+def own_clips(folder: Path) -> list[object]:
+    """Return the flag of a folder in which the clips of the tests' filelists are copies."""
+    clips(folder)
+    for rows in (folder / "training.txt", folder / "validation.txt"):
+        for row in rows.read_text().splitlines():
+            copy = folder / "own" / row.split("|")[0]
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / row.split("|")[0], copy)
+    return ["--dataset-path", folder / "own"]
+
+
+def steps_of(folder: Path) -> int:
+    return sum("train_iter_time" in data for _, data in read_steps(folder / "nvlog.json"))
+
+
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_a_clip_deleted_in_mid_run_ends_it_after_a_save(tmp_path: Path, part: str) -> None:
+    words = [*own_clips(tmp_path), "--epochs-per-validation", 1]
+    process = start(*command(tmp_path, *words))
+    wait_for_epoch_1(process, tmp_path)
+    victim = tmp_path / "own" / (tmp_path / f"{part}.txt").read_text().split("|")[0]
+    victim.rename(tmp_path / "away.ogg")
+    ((out, err),) = finish([process], code=1)
+    assert err == f"error: {victim}: no such audio file\n"
+    (saved,) = re.findall(rf"the next clips cannot be read: saved ({tmp_path}/checkpoint_WaveGlow_\d+\.pt);", out)
+    checkpoint = load_checkpoint(Path(saved))
+    assert checkpoint["iteration"] == steps_of(tmp_path)  # nothing is lost
+    (tmp_path / "away.ogg").rename(victim)
+    words += ["--resume-from-last", "--epochs", checkpoint["epoch"] + 1]
+    assert "resuming" in succeed("train.py", *flags("WaveGlow", tmp_path), *words)
+
+
+def test_sharded_processes_save_together_when_none_can_read_a_clip(tmp_path: Path) -> None:
+    """They run each forward of a validation together; with one clip, the second one discards its result."""
+    own, one = own_clips(tmp_path), tmp_path / "one.txt"
+    one.write_text((tmp_path / "validation.txt").read_text().splitlines()[0])
+    victim = tmp_path / "own" / one.read_text().split("|")[0]
+    words = ["-bs", 1, "--shard", "--epochs-per-validation", 1, "--timeout-minutes", 1, "--validation-files", one]
+    processes = start_ranks(*command(tmp_path, *own, *words)[1:])
+    wait_for_epoch_1(processes[0], tmp_path)
+    victim.unlink()
+    outs, errs = zip(*finish(processes, code=1), strict=True)
+    assert f"error: {victim}: no such audio file" in "".join(errs) and "Traceback" not in "".join(errs)
+    assert "the next clips cannot be read: saved" in outs[0]
+    checkpoint = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    assert checkpoint["iteration"] == steps_of(tmp_path) > 2
+    assert checkpoint["epoch_complete"]
+
+
+def wait_for_records(process: Process, folder: Path, days: int) -> None:
+    """Wait until a run has logged steps with a clock that is so many days ahead."""
+    deadline = time.monotonic() + 100
+    while abs(float(read_log(folder / "nvlog.json")[-1]["timestamp"]) - time.time() - days * DAY) > DAY / 2:
+        assert process.poll() is None and time.monotonic() < deadline, days
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(not FAKETIME, reason="libfaketime is not installed: apt-get install faketime")
+def test_a_clock_that_jumps_changes_no_duration(tmp_path: Path) -> None:
+    offset = tmp_path / "offset"
+    offset.write_text("+0")
+    fake = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1"}
+    fake["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"
+    words = command(tmp_path / "out", "--checkpoint-every-minutes", 100)
+    process = start(*words, environment=ENVIRONMENT | fake)
+    wait_for_epoch_1(process, tmp_path / "out")
+    for days in (20, -20, 3):
+        offset.write_text(f"{days:+}d")
+        wait_for_records(process, tmp_path / "out", days)
+    process.send_signal(signal.SIGTERM)
+    ((out, _),) = finish([process])
+    assert "still in mid-epoch" not in out  # no save by the clock
+    records = read_log(tmp_path / "out" / "nvlog.json")
+    stamps = [float(record["timestamp"]) for record in records]
+    assert max(stamps) - min(stamps) > 39 * DAY  # the jumps took place
+    elapsed = [float(record["elapsedtime"]) for record in records]
+    assert elapsed == sorted(elapsed) and elapsed[-1] < 600
+    seconds = [record["data"]["train_iter_time"] for record in records if "train_iter_time" in record.get("data", {})]
+    assert len(seconds) >= 5 and all(0 < value < 60 for value in seconds)

@@ -19,7 +19,7 @@ from common.data.pictures import save_figure
 from common.errors import DataError
 from common.files import TEMPORARY
 from common.run.nvlog import read_log
-from tests.recipe import Result, call, flags, speech_flags, succeed
+from tests.recipe import Result, call, flags, largest_file, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20
@@ -77,17 +77,25 @@ def noise_figure():
     return figure
 
 
+@pytest.mark.parametrize("full", [True, False], ids=["disk", "limit"])
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_on_a_full_disk_leaves_the_old_file(disk: Path, name: str) -> None:
-    path = disk / name
+def test_a_write_on_a_full_disk_leaves_the_old_file(name: str, full: bool, request, tmp_path: Path) -> None:
+    """On a small disk, and with a limit of the size of files, for which a test needs no privileges."""
+    disk = request.getfixturevalue("disk") if full else tmp_path
+    path, reason = disk / name, "No space left on device" if full else "File too large"
     path.write_bytes(b"older")
     for free in (0, 4096, 100_000):
-        fill(disk, free)
-        with pytest.raises(DataError, match=rf"^{path}: .*No space left on device"):
+        if full:
+            fill(disk, free)
+        with (
+            largest_file(2**40 if full else free),
+            pytest.raises(DataError, match=rf"^{path}: .*\({reason}\)") as error,
+        ):
             WRITES[name](path)
+        assert "checkpoint" not in name or "free the disk" in str(error.value)
         assert path.read_bytes() == b"older"
-        assert sorted(entry.name for entry in disk.iterdir()) == sorted(["filler", name])
-        (disk / "filler").unlink()
+        (disk / "filler").unlink(missing_ok=True)
+        assert [entry.name for entry in disk.iterdir()] == [name]
     WRITES[name](path)
     assert path.stat().st_size > 100_000
 

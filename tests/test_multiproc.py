@@ -30,6 +30,7 @@ from tests.recipe import (
     ROOT,
     call,
     children,
+    finish,
     flags,
     free_port,
     own_signals,
@@ -61,18 +62,10 @@ def test_what_torchrun_is_told(words: str, gpus: int, processes: str, nodes: str
     assert [args.training_script, *args.training_script_args] == script
 
 
-def train_in_two(*argv: object, code: int = 0) -> list[str]:
-    """Train in two processes that must exit with this code; return what each wrote to stderr."""
-    processes = start_ranks("train.py", *argv)
-    errors = [process.communicate(timeout=400)[1] for process in processes]
-    assert [process.returncode for process in processes] == [code, code], errors
-    return errors
-
-
 def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
     skip_without_evaluators()
     evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
-    train_in_two(*flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)
+    finish(start_ranks("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2))
     found = [data["evaluation_mos"] for _, data in read_steps(tmp_path / "nvlog.json") if "evaluation_mos" in data]
     assert len(found) == 2  # each once
     best = load_checkpoint(tmp_path / "checkpoint_Tacotron2_best.pt")
@@ -80,7 +73,7 @@ def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path
 
 
 def test_a_mistake_that_all_processes_make(tmp_path: Path) -> None:
-    for error in train_in_two(*flags("WaveGlow", tmp_path, training=1), code=1):
+    for _, error in finish(start_ranks("train.py", *flags("WaveGlow", tmp_path, training=1)), code=1):
         assert "1 clip, expected at least one for each of 2 processes: lower the number of processes" in error
         assert "Traceback" not in error
 
@@ -93,7 +86,7 @@ def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
     soundfile.write(broken, np.zeros(20_000), 22050)
     os.truncate(broken, 30_000)  # its header is whole
     path.write_text("\n".join([f"{broken}|one", *rows[1:]]) + "\n")
-    errors = "".join(train_in_two(*argv, "--epochs", 3, code=1))
+    errors = "".join(error for _, error in finish(start_ranks("train.py", *argv, "--epochs", 3), code=1))
     assert f"error: {broken}: cut short" in errors
     assert "error: another process of this run cannot read a clip, for the reason it gave" in errors
     assert "Traceback" not in errors

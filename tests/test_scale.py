@@ -15,6 +15,7 @@ from tests.recipe import (
     LAUNCHER,
     Process,
     children,
+    finish,
     flags,
     read_steps,
     start,
@@ -30,16 +31,6 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="fi
 EPOCHS = ["--epochs", "3"]
 SHORT = ["--timeout-minutes", 0.1]
 ENDLESS = ["--epochs", 10**5, "-bs", 1]
-
-
-def train_together(*argv: object) -> str:
-    """Train in two processes that must succeed; return the main one's stdout."""
-    processes = start_ranks("train.py", *argv)
-    outs = []
-    for process in processes:
-        outs.append(process.communicate(timeout=400))
-        assert process.returncode == 0, outs[-1]
-    return outs[0][0]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -66,7 +57,7 @@ def single_process(tmp_path_factory) -> Path:
 def two_processes(tmp_path_factory) -> Path:
     """Train the same model in two processes, with batches of two."""
     folder = tmp_path_factory.mktemp("two_processes")
-    train_together(*flags("WaveGlow", folder, 8), *EPOCHS)
+    finish(start_ranks("train.py", *flags("WaveGlow", folder, 8), *EPOCHS))
     return folder
 
 
@@ -106,9 +97,7 @@ def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path:
 
 def test_two_nodes_are_one_run(tmp_path: Path, single_process: Path) -> None:
     """Two launchers with one process each on this machine; they find each other as on two machines."""
-    nodes = start_nodes(*flags("WaveGlow", tmp_path, 8), *EPOCHS)
-    outs = [node.communicate(timeout=400) for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], outs
+    outs = finish(start_nodes(*flags("WaveGlow", tmp_path, 8), *EPOCHS))
     assert sorted("on 2 x cpu" in out for out, _ in outs) == [False, True]  # the main process's node alone has a log
     assert_close(tmp_path, single_process)
 
@@ -117,10 +106,10 @@ def test_two_nodes_are_one_run(tmp_path: Path, single_process: Path) -> None:
 def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_process: Path, offload: list[str]) -> None:
     """The files are equal too: a single process resumes from the checkpoint of two."""
     argv = [*flags("WaveGlow", tmp_path, 8), "--ema-decay", "0.5"]
-    train_together(*argv, "--shard", *offload, "--epochs", "2")
+    finish(start_ranks("train.py", *argv, "--shard", *offload, "--epochs", "2"))
     middle = load_checkpoint(tmp_path / "checkpoint_WaveGlow_1.pt")
     assert all(type(value) is torch.Tensor for value in middle["state_dict"].values())
-    out = train_together(*argv, "--shard", *offload, *EPOCHS, "--resume-from-last")
+    out, _ = finish(start_ranks("train.py", *argv, "--shard", *offload, *EPOCHS, "--resume-from-last"))[0]
     assert "resuming at epoch 2" in out and "start anew" not in out
     assert_close(tmp_path, single_process)
     one = load_checkpoint(single_process / "checkpoint_WaveGlow_last.pt")
@@ -139,7 +128,7 @@ def test_sharded_tacotron2_validates_a_clip_on_one_process(tmp_path: Path) -> No
         argv = flags("Tacotron2", tmp_path / name, 8)
         held_out = tmp_path / name / "validation.txt"
         held_out.write_text(held_out.read_text().splitlines()[0] + "\n")
-        train_together(*argv, *sharding, "--epochs", "1")
+        finish(start_ranks("train.py", *argv, *sharding, "--epochs", "1"))
         records = [data for step, data in read_steps(tmp_path / name / "nvlog.json") if len(step) == 1]
         found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
     assert len(found["whole"]) == 2

@@ -50,14 +50,6 @@ def test_saving_by_the_clock_changes_nothing_and_keeps_one_checkpoint(tmp_path: 
     assert differences(last(plain), last(clock)) == [] and losses(plain) == losses(clock)
 
 
-def test_guided_attention_is_a_term_after_a_validation_too(tmp_path: Path) -> None:
-    words = ["--epochs", 2, "--guided-attention-weight", 5, *SEEING]
-    succeed("train.py", *flags("Tacotron2", tmp_path), *words)
-    terms = events(tmp_path, "Tacotron2").Scalars("train/loss_guided_attention")
-    assert [event.step for event in terms] == [1, 2, 3, 4]  # two steps an epoch, with a validation between
-    assert all(event.value > 0 for event in terms)
-
-
 def test_only_old_checkpoints_of_this_run_are_deleted(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 2, "--keep-checkpoints", 2]
     succeed("train.py", *words, "--epochs", 5)

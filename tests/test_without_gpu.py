@@ -49,11 +49,21 @@ pytestmark = [requires_pretence, pytest.mark.slow]
 
 PRECISIONS = ("", "--amp", "--amp --amp-dtype bfloat16")
 WAYS = {"Tacotron2": ("", "--plain", "--graphs"), "WaveGlow": ("", "--plain", "--recompute")}
-# Each number format in the default way; the other ways in float16, whose products have to be cast.
-SETTINGS = [(model, number, "") for model in WAYS for number in PRECISIONS]
-SETTINGS += [(model, "--amp", way) for model, ways in WAYS.items() for way in ways[1:]]
 STEP = "common/training/loop.py"
 REPORT, LENGTHS = f"{STEP}:_reduce", "tacotron2/model.py:forward"
+OPTIONS = {  # flags: waits and uploads of a step beside the expected ones
+    "--optimizer adam": ({}, {}),
+    # Adam's loop over the weights needs to know whether to skip the step.
+    "--amp --optimizer adam": ({f"{STEP}:train_step": 1}, {}),
+    "--ema-decay 0.9": ({}, {f"{STEP}:train_step": 1}),  # PyTorch keeps the count of updates on the CPU
+    "--grad-clip-thresh 0.5 --lr-schedule cosine --warmup-steps 3": ({}, {}),
+    "--grad-accumulation-steps 3": ({}, {}),
+    "--amp --grad-accumulation-steps 2 --ema-decay 0.9 --grad-clip-thresh 1": ({}, {f"{STEP}:train_step": 1}),
+}
+# Each number format in the default way; the other ways in float16, whose products have to be cast; the options.
+SETTINGS = [(model, number) for model in WAYS for number in PRECISIONS]
+SETTINGS += [(model, f"--amp {way}") for model, ways in WAYS.items() for way in ways[1:]]
+SETTINGS += [*(("WaveGlow", words) for words in OPTIONS), ("Tacotron2", list(OPTIONS)[-1])]
 
 
 @pytest.fixture(autouse=True)
@@ -90,50 +100,23 @@ def expected_waits(model: str, batches: int = 1) -> dict[str, int]:
     return {REPORT: 1} | ({LENGTHS: batches} if model == "Tacotron2" else {})
 
 
-@pytest.mark.parametrize(("model", "numbers", "way"), SETTINGS)
-def test_a_step_of_training_waits_for_its_report_alone(model: str, numbers: str, way: str) -> None:
-    batch, rules = make_batch(model), Rules()
+@pytest.mark.parametrize(("model", "words"), SETTINGS)
+def test_a_step_of_training_waits_for_its_report_alone(model: str, words: str) -> None:
+    rules, batches = Rules(), int(words.partition("accumulation-steps ")[2][:1] or 1)
     with PretendGpu(rules):
-        state = make(model, f"{numbers} {way}", GPU)
-        moved = to_device(batch, GPU)
+        state = make(model, words, GPU)
+        moved = [to_device(make_batch(model), GPU)] * batches
         before = [weight.clone() for weight in state.model.parameters()]
         for _ in range(2):  # the second finds Adam's averages in place
             rules.waits.clear()
             rules.uploads.clear()
-            result = train_step(state, [moved])
+            result = train_step(state, moved)
         moved_weights = [bool((a != b).any()) for a, b in zip(before, state.model.parameters(), strict=True)]
     assert rules.waits.pop("outside", 0) == len(before)  # the comparisons above
-    assert (rules.waits, rules.uploads) == (expected_waits(model), {})
+    waits, uploads = OPTIONS.get(words, ({}, {}))
+    assert (rules.waits, rules.uploads) == (expected_waits(model, batches) | waits, uploads)
     assert torch.isfinite(torch.tensor([result.loss, result.grad_norm])).all()
     assert all(moved_weights)
-
-
-OPTIONS = {  # flags: waits and uploads of a step beside the expected ones
-    "--optimizer adam": ({}, {}),
-    # Adam's loop over the weights needs to know whether to skip the step.
-    "--amp --optimizer adam": ({f"{STEP}:train_step": 1}, {}),
-    "--ema-decay 0.9": ({}, {f"{STEP}:train_step": 1}),  # PyTorch keeps the count of updates on the CPU
-    "--grad-clip-thresh 0.5 --lr-schedule cosine --warmup-steps 3": ({}, {}),
-    "--grad-accumulation-steps 3": ({}, {}),
-    "--amp --grad-accumulation-steps 2 --ema-decay 0.9 --grad-clip-thresh 1": ({}, {f"{STEP}:train_step": 1}),
-}
-
-
-@pytest.mark.parametrize(
-    ("model", "words"), [*(("WaveGlow", words) for words in OPTIONS), ("Tacotron2", list(OPTIONS)[-1])]
-)
-def test_options_add_no_other_waits(model: str, words: str) -> None:
-    batch, rules = make_batch(model), Rules()
-    batches = int(words.partition("accumulation-steps ")[2][:1] or 1)
-    with PretendGpu(rules):
-        state = make(model, words, GPU)
-        moved = [to_device(batch, GPU)] * batches
-        for _ in range(2):
-            rules.waits.clear()
-            rules.uploads.clear()
-            train_step(state, moved)
-    waits, uploads = OPTIONS[words]
-    assert (rules.waits, rules.uploads) == (expected_waits(model, batches) | waits, uploads)
 
 
 @pytest.mark.parametrize(

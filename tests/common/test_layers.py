@@ -1,14 +1,12 @@
 """Shared layers against PyTorch's own, plain autograd and formulas, in float64."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from common import layers
-from common.layers import ConvNorm, ConvStack, LinearNorm, MaskedBatchNorm1d
+from common.layers import ConvStack, MaskedBatchNorm1d
 
 
 def randn(*shape, grad=False):
@@ -38,23 +36,6 @@ def test_small_helpers():
         wide = layers.at_least_float32(torch.tensor([1.5, -2.0], dtype=given))
         assert wide.dtype == (torch.float64 if given == torch.float64 else torch.float32)
         assert wide.tolist() == [1.5, -2.0]
-
-
-# --- initial weights ---
-
-
-@pytest.mark.parametrize(("gain", "factor"), [("linear", 1), ("sigmoid", 1), ("relu", math.sqrt(2)), ("tanh", 5 / 3)])
-@pytest.mark.parametrize("kind", ["linear", "convolution"])
-def test_weights_start_xavier_uniform(kind, gain, factor):
-    """Uniform within factor * sqrt(6 / (fan in + fan out)), where a convolution's fans count its taps."""
-    if kind == "linear":
-        weight, fans = LinearNorm(300, 200, gain=gain).linear_layer.weight, 300 + 200
-    else:
-        weight, fans = ConvNorm(60, 40, 5, gain=gain).conv.weight, 5 * (60 + 40)
-    bound = factor * math.sqrt(6 / fans)
-    assert 0.99 * bound < weight.abs().max() <= bound
-    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
-    assert weight.mean().abs() < 0.02 * bound
 
 
 # --- masked BatchNorm ---
@@ -88,16 +69,6 @@ def test_masked_batchnorm_is_batchnorm_of_the_real_frames():
     for name, buffer in theirs.named_buffers():
         assert_close(ours.get_buffer(name), buffer)
     assert ours.num_batches_tracked == 2
-
-
-def test_batchnorm_in_evaluation_and_without_a_mask_is_pytorchs():
-    ours, theirs = two_norms()
-    x = randn(3, 3, 5)
-    assert torch.equal(ours(x), theirs(x))
-    assert torch.equal(ours.running_var, theirs.running_var)
-    ours.eval(), theirs.eval()
-    assert torch.equal(ours(x, layers.length_mask(LENGTHS, 5)[:, None]), theirs(x))
-    assert torch.equal(ours.running_mean, theirs.running_mean)
 
 
 def test_masked_batchnorm_of_half_precision_counts_in_float32():
