@@ -41,7 +41,7 @@ from common.training.loader import end_workers
 from common.training.loop import (
     Ending,
     RunTotals,
-    is_stop_requested,
+    any_process,
     log_epoch,
     train_epoch,
     way_back,
@@ -231,7 +231,7 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
             timer.restart()
             if ending is Ending.STOP:
                 return False
-        last, stopping = end_epoch(state, totals, log), is_stop_requested(stop, dist)
+        last, stopping = end_epoch(state, totals, log), any_process(stop.is_requested, dist)
         if last or epoch % plan.interval(every) == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
             raise_fault(state, log, epoch_complete=True)

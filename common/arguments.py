@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import DataError, UsageError
 from common.files import parse_json, read_content
-from common.options import add_fields
+from common.options import ABOVE_ZERO, AT_LEAST_ONE, Check, add_fields
 from common.parser import Parser
 
 if TYPE_CHECKING:
@@ -120,52 +120,29 @@ def utf8(text: str) -> str:
     return text
 
 
-def positive(text: str) -> int:
-    """An argparse type: an integer of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value}, expected at least 1")
-    return value
+def checked(kind: Callable[[str], Any], check: Check, name: str) -> Callable[[str], Any]:
+    """Make an argparse type of a kind of number and a check; argparse's own message about another text has its name."""
+
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not check.holds(value):
+            raise argparse.ArgumentTypeError(f"{text}, expected {check.expected}")
+        return value
+
+    parse.__name__ = name
+    return parse
 
 
-def batch_size(text: str) -> int:
-    """An argparse type: an integer of at least 0; 0 stands for all in one batch."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value}, expected at least 0")
-    return value
-
-
-def seed(text: str) -> int:
-    """An argparse type: a seed within the range of every generator, with room for what is added to it."""
-    value = int(text)
-    if not 0 <= value <= LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f"{value}, expected 0 to 2^32 - 1")
-    return value
-
-
-def share_or_number(text: str) -> float:
-    """An argparse type: a share between 0 and 1, or a whole number of at least 1."""
-    value = float(text)
-    if not (0 < value < 1 or (value >= 1 and value.is_integer())):
-        raise argparse.ArgumentTypeError(f"{text}, expected a share between 0 and 1, or a number of clips")
-    return value
-
-
-def seconds(text: str) -> float:
-    """An argparse type: a length of time above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 seconds")
-    return value
-
-
-def sampling_rate(text: str) -> int:
-    """An argparse type: a rate in Hz that sound may have."""
-    value = positive(text)
-    if value > MAX_RATE:
-        raise argparse.ArgumentTypeError(f"{value}, expected at most {MAX_RATE} Hz")
-    return value
+positive = checked(int, AT_LEAST_ONE, "positive")
+batch_size = checked(int, Check(lambda size: size >= 0, "at least 0"), "batch_size")  # 0: all in one batch
+seed = checked(int, Check(lambda value: 0 <= value <= LARGEST_SEED, "0 to 2^32 - 1"), "seed")
+share_or_number = checked(
+    float,
+    Check(lambda x: 0 < x < 1 or (x >= 1 and x.is_integer()), "a share between 0 and 1, or a number of clips"),
+    "share_or_number",
+)
+seconds = checked(float, ABOVE_ZERO._replace(expected="more than 0 seconds"), "seconds")
+sampling_rate = checked(int, Check(lambda rate: 1 <= rate <= MAX_RATE, f"1 to {MAX_RATE} Hz"), "sampling_rate")
 
 
 def config_file_argv(path: Path, parser: argparse.ArgumentParser) -> list[str]:

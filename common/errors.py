@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 INTERRUPTED, UNREAD = 130, 141  # as shells count: 128 + SIGINT, 128 + SIGPIPE
@@ -21,7 +21,11 @@ REFUSALS = {
 
 TIME_OF_THE_FIRST = 5.0  # seconds by which another process of a launch may find the same mistake later
 MAX_REPORTED = 100  # the wrong kind of file has thousands of bad rows
-LONG_TEXT, LONG_LIST = 150, 20  # characters of a phrase and items of a list that a message shows
+LONG_TEXT, LONG_LIST, NAMES_SHOWN = (
+    150,
+    20,
+    4,
+)  # characters of a phrase, items of a list, names in a row that a message shows
 
 
 def printable(text: str) -> str:
@@ -42,8 +46,9 @@ def shorten_list(items: list[str]) -> list[str]:
     return items[:LONG_LIST] + ([f"… and {rest} more"] if rest > 0 else [])
 
 
-def listed(names: Sequence[str], most: int, kind: str = "") -> str:
+def listed(items: Iterable[str], most: int = NAMES_SHOWN, kind: str = "") -> str:
     """Join names by commas; of more than `most` the first ones and a count: "a, b and 3 more", followed by `kind`."""
+    names = list(items)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more{kind}" if len(names) > most else "")
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.checkpoint.files import DESCRIBED, SAFETENSORS, join_first, load_checkpoint, plain, save_copy
+from common.checkpoint.files import DESCRIBED, SAFETENSORS, load_checkpoint, plain, save_copy
 from common.checkpoint.weights import WRAPPERS
-from common.errors import DataError, UsageError, exit_on_user_error, printable, shorten
+from common.errors import DataError, UsageError, exit_on_user_error, listed, printable, shorten
 from common.parser import Parser
 from common.precision import apex_loss_scale
 
@@ -82,7 +82,7 @@ def _layout(checkpoint: Mapping[str, Any], path: Path) -> str:
         return "this recipe's"
     if checkpoint.get("optimizer") is not None:
         return "the published recipe's"
-    return f"weights, with {join_first(shorten(str(key)) for key in checkpoint if key != 'state_dict')}"
+    return f"weights, with {listed(shorten(str(key)) for key in checkpoint if key != 'state_dict')}"
 
 
 def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
@@ -146,7 +146,7 @@ def _shown(value: Any, entry: str) -> str:
     if entry in SETTINGS and value is not None:
         return str(value)
     if isinstance(value, list):
-        return join_first(shorten(str(item)) for item in value) or "none"
+        return listed(shorten(str(item)) for item in value) or "none"
     if value is None or value == {}:
         return "none"
     return f"{value:,}" if entry in COUNTED else str(value)
@@ -171,7 +171,7 @@ def check_finite(contents: Mapping[str, Any]) -> None:
         named = [f"{weight['name']} ({_faults(weight).strip()})" for weight in bad]
         count = f"{len(bad)} of {len(contents['tensors'])} tensors"
         raise DataError(
-            f"{contents['file']}: {count} hold NaN or infinite weights: {join_first(named)}; go back to an older checkpoint"
+            f"{contents['file']}: {count} hold NaN or infinite weights: {listed(named)}; go back to an older checkpoint"
         )
 
 
@@ -218,7 +218,7 @@ def to_half(state_dict: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     ]
     if beyond:
         limit = torch.finfo(torch.float16).max
-        raise DataError(f"{path}: --half: float16 ends at {limit:g}, which is less than in {join_first(beyond)}")
+        raise DataError(f"{path}: --half: float16 ends at {limit:g}, which is less than in {listed(beyond)}")
     return half
 
 
@@ -236,7 +236,7 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         *((f"ema_state_dict.{name}", value) for name, value in averages.items()),
     ]
     if broken := [name for name, value in weights if not value.isfinite().all()]:
-        raise DataError(f"{source}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
+        raise DataError(f"{source}: NaN or infinite weights: {listed(broken)}; go back to an older checkpoint")
     if half:
         published["state_dict"] = to_half(published["state_dict"], source)
     save_copy(target, published)

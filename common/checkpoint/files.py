@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,10 +26,10 @@ from torch import Tensor
 
 from common.checkpoint import fields as checkpoint_fields
 from common.checkpoint.tensors import DamagedFileError, checksum, load_tensors, save_tensors
-from common.errors import DataError, UsageError, explain_refusal
+from common.errors import DataError, UsageError, explain_refusal, listed
 from common.files import atomic_link, atomic_write, remove_leftovers
 
-NAMES_SHOWN, FAULTS_SHOWN = 4, 8
+FAULTS_SHOWN = 8
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
 CHECKSUM = "checksum"  # in the metadata of a .safetensors file: of its weights and the entries of DESCRIBED
@@ -157,15 +157,8 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu", *, res
         return _check_fields(checkpoint, path, resuming)
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
-    keys = join_first(map(str, checkpoint)) or "none"
+    keys = listed(map(str, checkpoint)) or "none"
     raise DataError(f"{path}: wanted a state_dict among the keys, got {keys}; is it a model's checkpoint?")
-
-
-def join_first(items: Iterable[str]) -> str:
-    """Join the first few of some names, and the number of the others."""
-    names = list(items)
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def plain(value: Any) -> Any:
@@ -251,7 +244,7 @@ def _missing(path: Path) -> str:
 
 def _checkpoints(folder: Path) -> str:
     files = (entry.name for entry in folder.iterdir() if entry.suffix in (".pt", SAFETENSORS) and entry.is_file())
-    return join_first(sorted(files)) or f"no .pt file; {PUBLISHED}"
+    return listed(sorted(files)) or f"no .pt file; {PUBLISHED}"
 
 
 def _unreadable(path: Path, error: Exception) -> str:

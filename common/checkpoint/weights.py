@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from common.audio.stft import AudioConfig
-from common.checkpoint.files import join_first
-from common.errors import DataError
+from common.errors import DataError, listed
 from common.spec import ModelSpec
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around it
@@ -56,11 +55,11 @@ def load_weights(
         if name in found and found[name] != shape
     ]
     counts = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
-    faults = [f"{len(names)} {kind} ({join_first(names)})" for kind, names in counts.items() if names]
+    faults = [f"{len(names)} {kind} ({listed(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
     if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
-        raise DataError(f"{path}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
+        raise DataError(f"{path}: NaN or infinite weights: {listed(broken)}; go back to an older checkpoint")
     load(model, dict(state_dict))
 
 

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from common.checkpoint.files import best_path, find_all, find_final_weights, join_first
-from common.errors import DataError, UsageError, explain_refusal, printable
+from common.checkpoint.files import best_path, find_all, find_final_weights
+from common.errors import DataError, UsageError, explain_refusal, listed, printable
 from common.files import make_folder, move_aside, parse_json
 from common.run.nvlog import PARAMETER, PREFIX, parse_line
 from common.system import BINARY, NO_FOLLOW, lock_for_process, read_start, remove_locked
@@ -143,7 +143,7 @@ def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = F
         print(printable(f"{best} has no optimizer to go on with: it is now {moved}"))
         return
     if found:
-        names = join_first(path.name for path in found)
+        names = listed(path.name for path in found)
         raise UsageError(
             f"-o {folder}: has checkpoints of another run of {model_name} ({names}), which this run would replace: "
             "add --resume-from-last to go on from the newest, or choose another -o"

@@ -15,16 +15,15 @@ from torch.utils.data import DataLoader
 
 from common import precision
 from common.audio.stft import TacotronSTFT
-from common.errors import DataError
 from common.files import atomic_write, writing
 from common.progress import counted, size
 from common.run import memory
 from common.run.nvlog import NullLog
-from common.spec import Batch, Key
+from common.spec import Batch
 from common.training.loop import to_device, train_step
 from common.training.optimization import rate_at
 from common.training.options import DataConfig, small_step_note
-from common.training.sampler import sampler_of, steps
+from common.training.sampler import load_batch, readable_steps, sampler_of
 from common.training.state import TrainState
 from common.training.validation import validate
 
@@ -67,13 +66,7 @@ def _step(global_batch: int, processes: int, data: DataConfig) -> str:
 def longest_batch(loader: DataLoader, size: int) -> Batch:
     """Load a batch of the longest clips by the dataset's lengths. Raises the DataError of a clip that cannot be read."""
     lengths = sampler_of(loader).lengths
-    chosen = sorted(range(len(lengths)), key=lambda index: lengths[index])[-size:]
-    dataset: Any = loader.dataset
-    assert loader.collate_fn is not None
-    batch = loader.collate_fn([dataset[Key(0, index)] for index in chosen])
-    if isinstance(batch, DataError):
-        raise batch
-    return batch
+    return load_batch(loader, sorted(range(len(lengths)), key=lambda index: lengths[index])[-size:])
 
 
 class Forecast(NamedTuple):
@@ -198,9 +191,7 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
     began = clock = time.perf_counter()
     for epoch in range(UNTIMED + TIMED):
         sampler.start_at(epoch)
-        for batches, _, fault in steps(loader, sampler.accumulation):
-            if not batches:
-                raise fault or DataError("no clip can be read")
+        for batches in readable_steps(loader):
             state.progress.epoch = epoch
             train_step(state, [to_device(batch, state.setup.dist.device) for batch in batches])
             seconds.append(time.perf_counter() - clock)

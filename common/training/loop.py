@@ -70,11 +70,6 @@ def steady_rate(rates: list[float]) -> float:
     return statistics.median(rates[WARM_UP:] or rates[len(rates) // 2 :])
 
 
-def is_stop_requested(stop: StopRequest, dist: Dist) -> bool:
-    """Return True if any process has received a stop signal."""
-    return any_process(stop.is_requested, dist)
-
-
 def any_process(value: bool, dist: Dist) -> bool:
     """Return True if the value is True on any process; all have to call it."""
     return distributed.all_sum(torch.tensor(float(value), device=dist.device), dist).item() > 0

@@ -16,7 +16,7 @@ from common.errors import DataError
 from common.files import atomic_write
 from common.training.forecast import write_figures
 from common.training.loop import to_device, train_step
-from common.training.sampler import sampler_of, steps
+from common.training.sampler import readable_steps, sampler_of
 from common.training.state import TrainState
 
 if TYPE_CHECKING:
@@ -138,15 +138,8 @@ def level_losses(loss_at: Callable[[T, float], float], turns: Sequence[T]) -> Ca
 
 def first_steps(loader: DataLoader, count: int) -> list[list[Any]]:
     """Return the batches of the first steps of an epoch. Raises the DataError of a clip that cannot be read."""
-    sampler, found = sampler_of(loader), list[list[Any]]()
-    sampler.start_at(0)
-    for batches, _, fault in steps(loader, sampler.accumulation):
-        if not batches:
-            raise fault or DataError("no clip can be read")
-        found.append(batches)
-        if len(found) == count:
-            break
-    return found
+    sampler_of(loader).start_at(0)
+    return list(itertools.islice(readable_steps(loader), count))
 
 
 def plot(result: RangeTest, title: str) -> Figure:

@@ -70,10 +70,6 @@ class EpochBatches(Sampler[list[Key]]):
                 if keys := [Key(self.epoch, index) for index in share[part :: self.accumulation]]:
                     yield keys  # the last validation batch may have fewer items than processes
 
-    def keys_of_first_clip(self) -> list[Key]:
-        """Return a batch of one clip, for a dummy forward."""
-        return [Key(self.epoch, 0)]
-
     def _global_batches(self) -> list[list[int]]:
         if not self.training:
             return self._cut_into_batches(list(range(len(self.lengths))))
@@ -99,6 +95,16 @@ def sampler_of(loader: DataLoader) -> EpochBatches:
     sampler = loader.batch_sampler
     assert isinstance(sampler, EpochBatches)
     return sampler
+
+
+def load_batch(loader: DataLoader, items: Iterable[int]) -> Any:
+    """Load a batch of these items outside of an epoch's order. Raises the DataError of a clip that cannot be read."""
+    dataset: Any = loader.dataset
+    assert loader.collate_fn is not None
+    batch = loader.collate_fn([dataset[Key(sampler_of(loader).epoch, item)] for item in items])
+    if isinstance(batch, DataError):  # as the loader's datasets return it
+        raise batch
+    return batch
 
 
 class Step(NamedTuple):
@@ -128,6 +134,14 @@ def steps(loader: Iterable[Any], size: int) -> Iterator[Step]:
         yield Step(batches, time.perf_counter() - start, fault)
         start = time.perf_counter()
         batches = following
+
+
+def readable_steps(loader: DataLoader) -> Iterator[list[Any]]:
+    """Yield the batches of each step of the loader's epoch. Raises the DataError of a first clip that cannot be read."""
+    for batches, _, fault in steps(loader, sampler_of(loader).accumulation):
+        if not batches:
+            raise fault or DataError("no clip can be read")
+        yield batches
 
 
 def _load(source: Iterator[Any], size: int) -> tuple[list[Any], DataError | None]:

@@ -19,7 +19,6 @@ from common.checkpoint.files import (
     final_weights_path,
     find_all,
     has_safetensors,
-    join_first,
     last_link,
     load_checkpoint,
     prune,
@@ -27,7 +26,7 @@ from common.checkpoint.files import (
     save_copy,
 )
 from common.checkpoint.weights import current_layout, data_of, load_weights
-from common.errors import DataError, UsageError, printable
+from common.errors import DataError, UsageError, listed, printable
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import ModelSpec, Options, config_of
@@ -94,7 +93,7 @@ def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Raise DataError for NaN or infinite weights: no run can resume from them, and saving them may delete older checkpoints."""
     weights = [*checkpoint["state_dict"].items(), *checkpoint.get("ema_state_dict", {}).items()]
     if broken := [name for name, value in weights if not value.isfinite().all()]:
-        names, step = join_first(broken), checkpoint["iteration"]
+        names, step = listed(broken), checkpoint["iteration"]
         raise DataError(
             f"{path}: not written, since the weights are NaN or infinite after step {step}: {names}; "
             "older checkpoints are untouched: lower --learning-rate or --grad-clip-thresh, then --resume-from-last"

@@ -19,7 +19,7 @@ from common.run.nvlog import Log
 from common.spec import Batch
 from common.training import sharding
 from common.training.loop import any_process, fault_elsewhere, to_device, way_back
-from common.training.sampler import sampler_of
+from common.training.sampler import load_batch, sampler_of
 from common.training.state import Best, Progress, TrainState
 
 VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so that losses compare
@@ -90,13 +90,11 @@ def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[Batc
 
 def _load_dummy_batch(loader: DataLoader, state: TrainState) -> Batch | None:
     """Load a batch of one clip. Where it cannot be read, return None, and state.fault has the error."""
-    dataset: Any = loader.dataset
-    assert loader.collate_fn is not None
-    batch = loader.collate_fn([dataset[key] for key in sampler_of(loader).keys_of_first_clip()])
-    if isinstance(batch, DataError):  # as the loader's datasets return it
-        state.fault = batch
+    try:
+        return load_batch(loader, [0])
+    except DataError as error:
+        state.fault = error
         return None
-    return batch
 
 
 def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:

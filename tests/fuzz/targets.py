@@ -61,12 +61,17 @@ def read_text(content: bytes, folder: Path) -> None:
     """A text for inference: its symbols, its pieces, and its sentences. Two bytes choose the limit of pieces and the options."""
     limit, choice = (*content[:2], 0, 0)[:2]
     text = content[2:].decode("utf-8", "replace")
-    names = list(CLEANERS)
-    reading = TEXT_READINGS[choice // len(names) % 2]
-    options = OPTIONS | {"text_cleaners": [names[choice % len(names)]], "text_reading": reading}
+    lists = [[name] for name in CLEANERS] + [["basic_cleaners", "english_cleaners"]]
+    reading = TEXT_READINGS[choice // len(lists) % 2]
+    options = OPTIONS | {"text_cleaners": lists[choice % len(lists)], "text_reading": reading}
     pieces = STAGES.pieces(text, limit, options)
-    joined = [symbol for piece in pieces for symbol in _words(piece.text, options)]
-    assert joined == _words(text, options), "words of the pieces differ"
+    assert all(piece.pause >= 0 for piece in pieces)
+    try:
+        whole = _words(text, options)
+    except DataError:
+        assert [piece.text for piece in pieces] == [text], "a text with mistakes does not stay whole"
+        raise
+    assert [symbol for piece in pieces for symbol in _words(piece.text, options)] == whole, "words of the pieces differ"
     STAGES.unspoken(text, options)
     STAGES.dropped(text, options)
     cutter = SentenceCutter(STAGES.sentence_ends)
