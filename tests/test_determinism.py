@@ -15,7 +15,7 @@ from common import precision
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
-from tests.recipe import finish, flags, run, start_ranks, succeed
+from tests.recipe import finish, flags, start_ranks, succeed
 from tests.test_train import differences, losses
 
 slow = pytest.mark.slow
@@ -61,13 +61,6 @@ def test_an_operator_without_a_deterministic_algorithm_is_named() -> None:
     with pytest.raises(RuntimeError, match="shape"), precision.deterministic(True):
         torch.zeros(2, 3) @ torch.zeros(2, 3)
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-@slow
-def test_a_search_for_fast_algorithms_contradicts_the_flag(tmp_path: Path) -> None:
-    result = run("train.py", *flags("WaveGlow", tmp_path), "--deterministic", "--cudnn-benchmark")
-    assert result.code == 2
-    assert "--deterministic: --cudnn-benchmark chooses algorithms by their time; leave one of them out" in result.err
 
 
 @slow

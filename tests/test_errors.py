@@ -25,7 +25,7 @@ from common.errors import UsageError, exit_on_user_error, printable
 from common.run.interrupt import StopRequest
 from common.training import loop as engine
 from multiproc import describe_end
-from tests.recipe import MODELS, ROOT, call, flags, run, speech_flags, start, succeed, train_tiny_model
+from tests.recipe import MODELS, ROOT, call, flags, own_signals, run, speech_flags, start, succeed, train_tiny_model
 
 ESCAPE = "\x1b[2J"
 
@@ -316,20 +316,11 @@ def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_during_the_imports_is_one_line() -> None:
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # even if a shell's & has disabled it for the tests
-    try:
-        ctrl_c_is_one_line()
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def ctrl_c_is_one_line() -> None:
-    done = subprocess.run([sys.executable, "-c", f"{START}signal.raise_signal(2)"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "stopped\n")
     later = f"{START}after_imports()\ntry: signal.raise_signal(2)\nexcept KeyboardInterrupt: print('caught')"
-    assert subprocess.run([sys.executable, "-c", later], capture_output=True, text=True).stdout == "caught\n"
+    with own_signals():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # even if a shell's & has disabled it for the tests
+        assert call(sys.executable, "-c", f"{START}signal.raise_signal(2)") == (130, "", "stopped\n")
+        assert call(sys.executable, "-c", later) == (0, "caught\n", "")
 
 
 @pytest.mark.slow

@@ -123,14 +123,15 @@ def test_the_launcher_ends_with_the_code_of_the_first_process_to_fail(
     assert done.out.count("'--flag'") == (0 if code else 2)
 
 
-@pytest.fixture(name="own_signals")
-def signals_of_a_launcher():
-    """Handlers of signals as before, after a launcher in this process."""
+@pytest.fixture
+def launcher_here(monkeypatch):
+    """Handlers of signals and the environment as before, after a launcher in this process."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
     with own_signals():
         yield
 
 
-def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch, own_signals) -> None:
+def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch, launcher_here) -> None:
     script, popen, started = tmp_path / "script.py", SubprocessHandler._popen, []
     script.write_text("import time\ntime.sleep(60)\n")
 
@@ -139,13 +140,12 @@ def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch,
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(SubprocessHandler, "_popen", interrupted)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
     assert multiproc.main(["--nproc", "2", str(script)]) == 128 + signal.SIGINT
     assert [psutil.pid_exists(process.pid) for process in started] == [False]
 
 
 def test_a_ctrl_c_reaches_the_processes_though_nobody_reads_the_messages(
-    tmp_path: Path, monkeypatch, own_signals
+    tmp_path: Path, monkeypatch, launcher_here
 ) -> None:
     script = tmp_path / "script.py"
     wait = (
@@ -162,14 +162,13 @@ def test_a_ctrl_c_reaches_the_processes_though_nobody_reads_the_messages(
     reading.start()
     logger = logging.getLogger("torch.distributed")
     monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(os.fdopen(writer, "w"))])
-    monkeypatch.setattr(os, "environ", os.environ.copy())
     assert multiproc.main(["--nproc", "1", str(script)]) == 128 + signal.SIGINT
     assert reading.is_alive()
     os.read(reader, 10**6)
     reading.cancel()
 
 
-def test_a_process_that_does_not_end_is_killed(capsys, own_signals) -> None:
+def test_a_process_that_does_not_end_is_killed(capsys, launcher_here) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout and process.stdout.readline()
@@ -193,8 +192,7 @@ def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "abc", "gpu", "-1"])
-def test_a_number_of_processes_that_cannot_be_is_refused(number: str, monkeypatch) -> None:
-    monkeypatch.setattr(os, "environ", os.environ.copy())
+def test_a_number_of_processes_that_cannot_be_is_refused(number: str, monkeypatch, launcher_here) -> None:
     monkeypatch.setattr(multiproc, "gpu_count", lambda: 0)
     with pytest.raises(UsageError, match=f"--nproc {number}: expected a number of processes, at least 1"):
         multiproc.main([f"--nproc={number}", "train.py"])
@@ -202,14 +200,13 @@ def test_a_number_of_processes_that_cannot_be_is_refused(number: str, monkeypatc
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_after_sigterm_the_launcher_reports_a_process_that_did_not_save(
-    tmp_path: Path, monkeypatch, own_signals, code: int
+    tmp_path: Path, launcher_here, code: int
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: os._exit({code}))\n"
         "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
     )
-    monkeypatch.setattr(os, "environ", os.environ.copy())
     assert multiproc.main(["--nproc", "1", str(script)]) == int(code > 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +13,14 @@ import torch
 
 import evaluate
 import train
-from common.data.filelist import Utterance
 from common.quality.report import Line, System
 from common.quality.words import Errors
 from common.run.distributed import Dist
-from common.spec import Key
 from common.training.arguments import parse_training_arguments
 from data_functions import get_loaders
 from exports import triton
 from exports.__main__ import parse_args as parse_export_arguments
-from models import REGISTRY, default_options
+from models import REGISTRY
 from scripts import dataset_report
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import select_usable
@@ -33,18 +30,6 @@ from tests.recipe import flags
 
 RATE = 22050
 CPU = Dist(0, 0, 1, torch.device("cpu"))
-
-
-@pytest.mark.parametrize("model", ["WaveGlow", "PulseNoise"])
-def test_the_seed_decides_which_part_of_a_clip_a_set_takes(model: str, tmp_path: Path) -> None:
-    if model == "PulseNoise" and find_spec("pyworld") is None:
-        pytest.skip("pyworld, of requirements/eval.txt, is not installed")
-    noise = np.random.default_rng(1).uniform(-0.5, 0.5, 3 * RATE)
-    soundfile.write(tmp_path / "a.wav", noise, RATE)
-    options = default_options() | {"dataset_path": str(tmp_path)}
-    sets = [REGISTRY[model].make_dataset(options | {"seed": seed}, [Utterance("a.wav", "one")]) for seed in (3, 4, 3)]
-    first, other, again = (one.collate([one[Key(0, 0)]]).inputs[0] for one in sets)
-    assert torch.equal(first, again) and not torch.allclose(first, other, atol=0.5)
 
 
 @pytest.mark.parametrize(

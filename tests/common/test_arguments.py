@@ -236,6 +236,11 @@ def test_cudnn_is_on_unless_turned_off(tmp_path):
         *(([f"--{name}", "nan"], f"--{name}: nan, expected") for name in NUMBERS),
         (["--amp-dtype", "bfloat16"], "--amp-dtype: needs --amp"),
         (["--cpu-offload"], "--cpu-offload: needs --shard"),
+        (
+            ["--deterministic", "--cudnn-benchmark"],
+            "--deterministic: --cudnn-benchmark chooses algorithms by their time",
+        ),
+        (["--find-lr", "--dry-run"], "--find-lr ends with a plot, --dry-run with a plan: give one of them"),
         (["--ignore-layers", "^a"], "--ignore-layers: needs --warm-start"),
         (["--measure", "x.json"], "--measure: needs --dry-run"),
         (["--shard", "--grad-compression", "fp16"], "--shard: has its own way to average gradients"),

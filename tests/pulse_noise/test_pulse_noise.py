@@ -114,6 +114,8 @@ def test_a_crop_has_its_own_pitch_and_another_place_in_each_epoch(tmp_path) -> N
     soundfile.write(tmp_path / "one.wav", pulses.numpy(), 22050)
     data = PitchDataset({"dataset_path": str(tmp_path), "seed": 1}, [Utterance("one.wav", "")])
     items = [data[Key(epoch, 0)] for epoch in range(4)]
+    other = PitchDataset({"dataset_path": str(tmp_path), "seed": 2}, [Utterance("one.wav", "")])[Key(0, 0)]
+    assert not torch.allclose(items[0].clip.mels, other.clip.mels, atol=0.5)
     assert torch.equal(items[0].clip.mels, data[Key(0, 0)].clip.mels)
     assert len({tuple(item.clip.pitch.tolist()) for item in items}) == 4
     batch = data.collate(items)

@@ -109,7 +109,11 @@ def test_wrong_values_inside_an_entry(tmp_path: Path, valid: dict, name: str, va
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
-    [("exp_avg", math.nan, r"the averages of \S+ are NaN"), ("step", torch.ones(2), r"step of \S+ has another shape")],
+    [
+        ("exp_avg", math.nan, r"the averages of \S+ are NaN"),
+        ("exp_avg", torch.zeros(3), r"exp_avg of \S+ has another shape"),
+        ("step", torch.ones(2), r"step of \S+ has another shape"),
+    ],
 )
 def test_averages_that_no_step_can_use_are_refused(tmp_path: Path, valid: dict, key: str, value, message: str) -> None:
     first = dict(valid["optimizer"]["state"][0])

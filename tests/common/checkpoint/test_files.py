@@ -256,6 +256,7 @@ def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts
         anew = " (random numbers start anew: the checkpoint has none for this number of processes)"
         assert said == f"{path}: resuming at epoch 2{anew if parts == 'no random states' else ''}"
         assert torch.equal(torch.get_rng_state(), ours["random_rng_states_all"][0]) == (parts != "no random states")
+        assert state.progress.iteration == 2 * 2  # epochs 0 and 1, of 2 steps: these files count epochs only
         for number, averages in state.optimizer.state_dict()["state"].items():
             for average in ("exp_avg", "exp_avg_sq"):
                 assert torch.equal(averages[average], ours["optimizer"]["state"][number][average])
