@@ -41,6 +41,7 @@ TEXT = Check(lambda value: isinstance(value, str), "text")
 NUMBER = Check(lambda value: is_number(value) and abs(value) < math.inf, "a number")
 WHOLE_NUMBER = Check(is_whole, "a whole number")
 ABOVE_ZERO = Check(lambda x: 0 < x < math.inf, "more than 0")
+POSITIVE = Check(lambda x: x > 0, "more than 0")  # infinity too, which switches a limit off
 NOT_NEGATIVE = Check(lambda x: 0 <= x < math.inf, "0 or more")
 AT_LEAST_ONE = Check(lambda x: x >= 1, "at least 1")
 COUNT = Check(lambda x: is_whole(x) and x >= 1, "a whole number of at least 1")

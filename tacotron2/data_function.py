@@ -22,7 +22,7 @@ from common.data.mels import ClipDataset, audio_seconds, check_settings, length_
 from common.data.number_words import numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
-from common.options import Check, check_fields, from_options, option
+from common.options import POSITIVE, check_fields, from_options, option
 from common.spec import SENTENCE_PAUSE, Key, Options, Piece
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
@@ -32,7 +32,6 @@ from tacotron2.text.markup import Block, Form, join_blocks, name_letter, read_fo
 
 # B batch, S symbols, T frames, M mels
 
-POSITIVE = Check(lambda limit: limit > 0, "more than 0")  # infinity switches a limit off
 # English converted to spoken words before the cleaners, or as it stands, as in the published recipe
 TEXT_READINGS = ("spoken", "as-published")
 

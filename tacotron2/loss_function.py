@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.layers import at_least_float32, length_mask
-from common.options import Check, check_fields, option
+from common.options import POSITIVE, Check, check_fields, option
 from tacotron2.model import Tacotron2Output
 
 # B batch, S symbols, T frames, M mels, K decoder steps
@@ -33,7 +33,7 @@ class Tacotron2LossConfig:
         0.4,
         "width of the diagonal band, as a share of the clip",
         metavar="S",
-        check=Check(lambda sigma: sigma > 0, "more than 0"),
+        check=POSITIVE,
     )
     guided_attention_decay: float = option(
         1.0,

@@ -242,13 +242,6 @@ def test_a_rank_that_is_left_over_in_the_environment_is_refused(monkeypatch) -> 
         pass
 
 
-def test_a_local_rank_alone_is_of_no_process(monkeypatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    with session(cpu=True) as dist:
-        assert (dist.local_rank, dist.world_size) == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

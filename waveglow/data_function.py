@@ -16,7 +16,7 @@ from common.audio.stft import SILENCE
 from common.data.filelist import BadRows, Utterance
 from common.data.mels import ClipDataset, audio_seconds, check_settings, length_problem, load_mel, mel_path_of
 from common.errors import DataError, UsageError
-from common.options import Check, check_fields, from_options, option
+from common.options import POSITIVE, Check, check_fields, from_options, option
 from common.spec import Key, Options
 
 # Key of dither's random numbers, beside those of the segment's start; a string's hash differs from run to run.
@@ -35,7 +35,7 @@ class WaveGlowDataConfig:
         600.0,
         "longest clip allowed; a longer one is an error, found before training, since each clip is read whole for a segment",
         metavar="SECONDS",
-        check=Check(lambda limit: limit > 0, "more than 0"),
+        check=POSITIVE,
     )
     load_mel_from_disk: bool = option(
         False,

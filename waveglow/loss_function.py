@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from common.errors import UsageError
 from common.layers import at_least_float32
-from common.options import option
+from common.options import POSITIVE, check_fields, option
 from waveglow.model import WaveGlowOutput
 
 
@@ -21,11 +20,10 @@ class LossConfig:
         UsageError: a sigma that is not positive.
     """
 
-    sigma: float = option(1.0, "standard deviation of the latent Gaussian")
+    sigma: float = option(1.0, "standard deviation of the latent Gaussian", check=POSITIVE)
 
     def __post_init__(self) -> None:
-        if not self.sigma > 0:
-            raise UsageError(f"--sigma {self.sigma}: expected a positive number")
+        check_fields(self)
 
 
 class WaveGlowLoss(nn.Module):

@@ -131,5 +131,5 @@ def test_gradient_with_respect_to_z():
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan")])
 def test_sigma_has_to_be_positive(sigma):
-    with pytest.raises(UsageError, match=f"--sigma {sigma}: expected a positive number"):
+    with pytest.raises(UsageError, match=f"--sigma: {sigma}, expected more than 0"):
         WaveGlowLoss(sigma)

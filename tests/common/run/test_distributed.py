@@ -31,6 +31,7 @@ ONE, ADDRESS = Dist(0, 0, 1, torch.device("cpu")), {"WORLD_SIZE": "2", "MASTER_A
 
 def test_one_process_is_left_alone(monkeypatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("LOCAL_RANK", "3")  # alone it is of no process
     with distributed.session(cpu=True) as dist:
         assert dist == ONE
         assert dist.is_main
