@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from numbers import Integral, Real
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from common.errors import DataError, printable
+from common.errors import DataError, explain_refusal, printable
 from common.files import open_to_append, parse_json
 
 if TYPE_CHECKING:
@@ -136,13 +136,11 @@ class NvLog(Log):
         self._start = time.monotonic()
         if tensorboard_dir and tensorboard_dir.is_symlink():  # as for the file: it may lead to another program's folder
             raise DataError(f"{tensorboard_dir}: is a symbolic link, expected a folder; remove it")
-        try:
+        with _explain(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: a killed run loses no record, and closing after a full disk does not write again.
             self._file = open_to_append(self.path)
             _end_last_line(self._file)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
 
     def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
         _check_step(step)
@@ -207,11 +205,8 @@ class NvLog(Log):
     @contextmanager
     def _tensorboard(self) -> Iterator[SummaryWriter | None]:
         """Context of calls of the writer, None where there is none. Raises DataError where the system refuses to write."""
-        try:
+        with _explain(self._tensorboard_dir or self.path):
             yield self._writer
-        except OSError as error:
-            assert self._tensorboard_dir is not None
-            raise _unwritable(self._tensorboard_dir, error) from error
 
     @cached_property
     def _writer(self) -> SummaryWriter | None:
@@ -262,11 +257,9 @@ class NvLog(Log):
         elapsed = time.monotonic() - self._start
         times = {"timestamp": f"{now:.6f}", "datetime": stamp, "elapsedtime": f"{elapsed:.6f}"}
         rest = f"{PREFIX}{json.dumps({**times, **record}, allow_nan=False)}\n".encode()
-        try:
+        with _explain(self.path):
             while rest:  # a full disk may accept a part and fail at the next write
                 rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
         return stamp
 
     def _format(self, name: str, value: Any) -> str:
@@ -353,6 +346,11 @@ def _check_step(step: Step) -> None:
         raise TypeError(f"log: step {step!r}, wanted '{PARAMETER}' or a tuple of at most three ints")
 
 
+def _explain(path: Path) -> AbstractContextManager[None]:
+    """Context of writing to the log, in which a refusal of the system becomes a DataError."""
+    return explain_refusal(f"{path}: cannot write the log", "free the disk or choose another --output")
+
+
 def _end_last_line(file: BinaryIO) -> None:
     """Prepare a file for appending: remove an incomplete last record, or add a missing line feed."""
     file.seek(0)
@@ -362,7 +360,3 @@ def _end_last_line(file: BinaryIO) -> None:
         file.truncate(start)
     elif content[start:]:
         file.write(b"\n")
-
-
-def _unwritable(path: Path, error: OSError) -> DataError:
-    return DataError(f"{path}: cannot write the log ({error.strerror}); free the disk or choose another --output")
