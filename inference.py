@@ -61,7 +61,7 @@ from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
 from common.parser import Parser
 from common.run.distributed import Dist, broadcast, gather, session
-from common.run.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
+from common.run.nvlog import PARAMETER, Log, NvLog, parse_line
 from common.threads import ThreadBalance
 from exports.torchscript import script_voice
 from models import REGISTRY
@@ -191,7 +191,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     settings = broadcast(digest_of(options, voice, choice), dist)
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
-    opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else NullLog()
+    opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else Log()
     with opened as log, Manifest(options.output, options.suffix, settings, seed, dist.rank) as manifest:
         log.parameters(options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]

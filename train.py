@@ -31,7 +31,7 @@ from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import SaveTimer, StopRequest
 from common.run.memory import explain_out_of_memory
-from common.run.nvlog import Log, NullLog, NvLog
+from common.run.nvlog import Log, NvLog
 from common.run.run_folder import occupy, prepare_log, refuse_checkpoints
 from common.spec import ModelSpec
 from common.training import snapshot
@@ -175,9 +175,9 @@ def pace_of(spec: ModelSpec, options: TrainOptions, training: DataLoader) -> Pac
 
 
 def open_log(options: TrainOptions, dist: Dist, steps_done: int) -> Log:
-    """Open the run's log on the main process and a NullLog elsewhere; steps_done is 0 unless the run resumes in --output."""
+    """Open the run's log on the main process and a silent Log elsewhere; steps_done is 0 unless the run resumes in --output."""
     if not dist.is_main:
-        return NullLog()
+        return Log()
     output, name = options.run.output, options.model_name
     path, tensorboard = log_path(output, options.run.log_file), output / "tensorboard" / name
     renames = prepare_log(path, tensorboard, name, steps_done)

@@ -23,7 +23,7 @@ from common.draws import Draws
 from common.fast import Request, accelerate
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from common.run.distributed import Dist
-from common.run.nvlog import NullLog
+from common.run.nvlog import Log
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.forecast import describe_plan
@@ -183,7 +183,7 @@ def test_validation_with_its_pictures_and_sounds(model: str, numbers: str, run: 
     rules = Rules()
     with PretendGpu(rules):
         loaders, state = run(model, numbers)
-        result = validate(state, loaders.validation, TacotronSTFT.from_config(state.setup.options.audio), NullLog())
+        result = validate(state, loaders.validation, TacotronSTFT.from_config(state.setup.options.audio), Log())
     assert torch.isfinite(torch.tensor(list(result.values()))).all()
     assert rules.waits["common/training/validation.py:_evaluate"] == 1  # a batch
 

@@ -2,7 +2,7 @@
 
 Each line is one record: `DLLL ` and strict JSON. JSON has no NaN or infinity, and other readers refuse Python's spelling of them,
 so they are written as the strings "NaN", "Infinity" and "-Infinity", which float() in Python and Number() in JavaScript read. The
-main rank has an NvLog and the others a NullLog, so that callers need not know the rank.
+main rank has an NvLog and the others a Log, so that callers need not know the rank.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ METRICS = {  # by the end of the name, so that numbers of a new model have units
 
 
 class Log:
-    """Interface of a log. This base class writes nothing; NvLog overrides every method."""
+    """The log of all ranks but the main one, which writes nothing. NvLog overrides every method."""
 
     def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
         """Record `data` at `step`: (), (epoch,), (epoch, iteration) or (epoch, iteration, val_iteration)."""
@@ -99,10 +99,6 @@ class Log:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-class NullLog(Log):
-    """The log of all ranks but the main one; it writes nothing."""
 
 
 class NvLog(Log):

@@ -18,7 +18,7 @@ from common.audio.stft import TacotronSTFT
 from common.files import atomic_write, writing
 from common.progress import counted, size
 from common.run import memory
-from common.run.nvlog import NullLog
+from common.run.nvlog import Log
 from common.spec import Batch
 from common.training.loop import to_device, train_step
 from common.training.optimization import rate_at
@@ -204,9 +204,9 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
 def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> tuple[float, float]:
     """Return the seconds of a validation with its pictures, and those of its checkup."""
     clock = time.perf_counter()
-    validate(state, loader, TacotronSTFT.from_config(checkup.audio), NullLog())
+    validate(state, loader, TacotronSTFT.from_config(checkup.audio), Log())
     middle = time.perf_counter()
-    checkup(state, NullLog())
+    checkup(state, Log())
     return middle - clock, time.perf_counter() - middle
 
 

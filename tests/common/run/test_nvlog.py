@@ -16,7 +16,7 @@ import torch
 
 from common.data.pictures import plot_gate
 from common.errors import DataError
-from common.run.nvlog import NullLog, NvLog, read_log
+from common.run.nvlog import Log, NvLog, read_log
 
 KEYS = ["timestamp", "datetime", "elapsedtime", "type"]
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
@@ -298,7 +298,7 @@ def test_tensorboard_holds_what_was_given(tmp_path, capsys):
 def test_null_log_says_nothing_anywhere(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     items = [1, 2]
-    with NullLog() as log:
+    with Log() as log:
         log.log((0,), {"train_loss": 1.0})
         log.metadata("x", {"unit": "s"})
         log.parameters({"lr": 1.0})
