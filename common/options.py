@@ -121,10 +121,10 @@ def problems_of(config: Any) -> list[str]:
     return problems
 
 
-def check_fields(config: Any, separator: str = "; ") -> None:
+def check_fields(config: Any) -> None:
     """Raise one UsageError for all options of a config that fail their check."""
     if problems := problems_of(config):
-        raise UsageError(separator.join(problems))
+        raise UsageError("; ".join(problems))
 
 
 def values_of(config: Any) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from common.errors import DataError, UsageError
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def sweep(samples: int, rate: int = 22050) -> np.ndarray:
+def sweep(samples: int) -> np.ndarray:
     """A chirp from 60 Hz to 9 kHz over a noise floor, float64, below full scale."""
-    time = np.arange(samples) / rate
+    time = np.arange(samples) / 22050
     noise = np.random.default_rng(0).normal(scale=0.01, size=samples)
     return 0.7 * scipy.signal.chirp(time, 60, time[-1], 9000) + noise
 
