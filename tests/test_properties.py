@@ -23,7 +23,7 @@ from models import default_options  # noqa: E402
 from serving.sentences import SentenceCutter  # noqa: E402
 from tacotron2.data_function import encode  # noqa: E402
 from tacotron2.spec import SPEC  # noqa: E402
-from tests.fuzz.targets import check  # noqa: E402
+from tests.fuzz.targets import check, warm_up  # noqa: E402
 
 pytestmark = pytest.mark.slow
 SECONDS = 5  # of the processor for one example of a few hundred bytes: a hang, not a measurement
@@ -56,6 +56,11 @@ ENDS = (
     f"|{'word ' * 8}|\r\n|\v|…|。|?|a|I|x<y|- item\n|e.g. |no mark here but long enough to run on and on\n"
 )
 BLOCKS = st.lists(st.sampled_from(ENDS.split("|")), max_size=25).map("".join)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    warm_up()
 
 
 @SETTINGS
