@@ -51,8 +51,8 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
         decode(pairs, ffmpeg, decoded)
     except OSError as error:
         raise DataError(f"{error.filename or folder}: {error.strerror or error}") from None
-    targets = [target for _, target in pairs]
-    return Rows([Recording(row, path, texts[prompt]) for row, (prompt, path) in enumerate(zip(there, targets))], {})
+    recordings = [Recording(row, wav, texts[prompt]) for row, (prompt, (_, wav)) in enumerate(zip(there, pairs))]
+    return Rows(decoded, recordings, {})
 
 
 def find_ffmpeg() -> str:

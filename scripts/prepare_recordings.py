@@ -19,7 +19,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from common.arguments import copy_arguments, positive, sampling_rate, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
@@ -51,14 +50,6 @@ ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
 ACOUSTIC = acoustic_spec()  # the model of the printed commands
-
-
-class Corpus(NamedTuple):
-    """A corpus: the file or folder of its rows, its name, and the rows."""
-
-    place: str
-    name: str
-    rows: Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +122,8 @@ def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     return from_options(RecordingsOptions, values | {"training": training, "training_words": words})
 
 
-def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset_path: Path) -> Corpus:
-    """Read the rows of --dataset. Raises UsageError if it does not exist or its name cannot be used."""
+def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset_path: Path) -> tuple[str, Rows]:
+    """Return the name of --dataset, and its rows. Raises UsageError if it does not exist or its name cannot be used."""
     path, fetched = relative_to / dataset, dataset == ASTERISK
     if not (fetched or path.exists()):
         raise UsageError(
@@ -147,25 +138,21 @@ def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset
         raise UsageError(f"--name: {name} is the name of another corpus; choose another one")
     if fetched:
         print(f"{name}: {asterisk.NOTICE}", flush=True)
-        rows = asterisk.prepare(dataset_path / name, os.environ)
-        return Corpus(str(dataset_path / name / "decoded"), name, rows)
-    if path.is_dir():
-        return Corpus(str(path / "metadata.csv"), name, read_layout(path))
-    return Corpus(str(path), name, read_list(path, dataset_path))
+        return name, asterisk.prepare(dataset_path / name, os.environ)
+    return name, read_layout(path) if path.is_dir() else read_list(path, dataset_path)
 
 
-def check(corpus: Corpus, args: RecordingsOptions) -> dict[str, CheckedClip]:
+def check(rows: Rows, args: RecordingsOptions) -> dict[str, CheckedClip]:
     """Check all clips and return them by name. Raises DataError that lists all unusable rows."""
-    clips = check_clips(corpus.rows, args.treatment, args.num_workers)
-    bad = corpus.rows.problems
-    add_refusals(corpus.rows, clips, args)
+    clips, bad = check_clips(rows, args.treatment, args.num_workers), rows.problems
+    add_refusals(rows, clips, args)
     if bad:
-        lines = join_problems(locate_problems(corpus.place, bad))
+        lines = join_problems(locate_problems(rows.place, bad))
         hint = "" if args.treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
         raise DataError(
             f"{lines}\n{counted(len(bad), 'row')} cannot be used; fix or remove {'it' if len(bad) == 1 else 'them'}{hint}"
         )
-    return {recording.name: clips[recording.row] for recording in corpus.rows.recordings}
+    return {recording.name: clips[recording.row] for recording in rows.recordings}
 
 
 def add_refusals(rows: Rows, clips: Mapping[int, CheckedClip], args: RecordingsOptions) -> None:
@@ -213,20 +200,21 @@ def place_clips(
     return targets
 
 
-def write_lists(corpus: Corpus, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path) -> None:
-    """Write the four filelists; paths inside the data set's folder are relative to it."""
+def write_lists(
+    name: str, rows: Rows, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path
+) -> None:
+    """Write the four filelists of a corpus; paths inside the data set's folder are relative to it."""
     differs = False
     for part in ("train", "val"):
-        chosen = [r for r in corpus.rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
+        chosen = [r for r in rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
         for kind in ("audio", "mel"):
-            rows = []
-            for recording in chosen:
-                path = files[recording.name] if kind == "audio" else mel_path_of(files[recording.name])
-                rows.append(f"{path_in_filelist(path, dataset_path)}|{recording.text}\n")
-            target = filelist(folder, corpus.name, kind, part)
-            content = "".join(rows)
+            paths = [files[r.name] if kind == "audio" else mel_path_of(files[r.name]) for r in chosen]
+            lines = [
+                f"{path_in_filelist(path, dataset_path)}|{r.text}\n" for path, r in zip(paths, chosen, strict=True)
+            ]
+            target, content = filelist(folder, name, kind, part), "".join(lines)
             outcome = write_filelist(target, content, wanted="the output of these flags")
-            print(f"filelists: {target}: {counted(len(rows), 'clip')}, {outcome}")
+            print(f"filelists: {target}: {counted(len(lines), 'clip')}, {outcome}")
             differs = differs or not has_lines(target, content)
     if differs:
         print("note: training will read the existing filelists, not the result of these flags")
@@ -255,12 +243,9 @@ def small_set_flags(clips: int, minutes: float) -> list[str]:
     return words.split() + (["--n-frames-per-step", "2"] if minutes < 60 else [])
 
 
-def next_commands(
-    corpus: Corpus, dataset_path: Path, folder: Path, args: RecordingsOptions, small: Sequence[str]
-) -> str:
+def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsOptions, small: Sequence[str]) -> str:
     """The commands that compute mels, train into a separate output folder, and speak with the result."""
-    name, output = corpus.name, f"output/{corpus.name}"
-    start = os.path.relpath(dataset_path)
+    output, start = f"output/{name}", os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
     audio = args.audio_words
     lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
@@ -283,24 +268,24 @@ def main(argv: list[str] | None = None) -> None:
     """Check and convert the clips, and write the filelists."""
     args = parse_args(argv)
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
-    corpus = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
-    clips = within_limits(check(corpus, args), args.min_duration, args.max_duration)
+    name, rows = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
+    clips = within_limits(check(rows, args), args.min_duration, args.max_duration)
     validation = choose_held_out({name: [name] for name in clips}, args.validation)
-    recordings = [recording for recording in corpus.rows.recordings if recording.name in clips]
+    recordings = [recording for recording in rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
         path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
-    files = place_clips(recordings, clips, dataset_path / corpus.name / "wavs", args.treatment, args.num_workers)
-    write_lists(corpus, files, validation, dataset_path, filelists)
+    files = place_clips(recordings, clips, dataset_path / name / "wavs", args.treatment, args.num_workers)
+    write_lists(name, rows, files, validation, dataset_path, filelists)
     lengths = [clip.seconds for clip in clips.values()]
     print(
-        f"{corpus.name}: {counted(len(lengths), 'clip')}, {sum(lengths) / 60:.1f} minutes, "
+        f"{name}: {counted(len(lengths), 'clip')}, {sum(lengths) / 60:.1f} minutes, "
         f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
     )
     small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)
-    if corpus.rows.source:
-        print(f"{corpus.place}: {corpus.rows.source}")
-    print(next_commands(corpus, dataset_path, filelists, args, small))
+    if rows.source:
+        print(f"{rows.place}: {rows.source}")
+    print(next_commands(name, dataset_path, filelists, args, small))
 
 
 if __name__ == "__main__":

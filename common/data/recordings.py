@@ -44,8 +44,9 @@ class Recording(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The recordings of a list, the problems of its rows by number, from 0, and a phrase about the source of the texts."""
+    """The rows of a list: its file, its recordings, the problems of rows by number, from 0, and a phrase about the texts' source."""
 
+    place: Path
     recordings: list[Recording]
     problems: dict[int, str]
     source: str = ""
@@ -80,7 +81,8 @@ def read_layout(folder: Path) -> Rows:
     Raises DataError if metadata.csv is missing or has no rows.
     """
     hint = "; python -m studio.prepare FOLDER reads recordings with other texts or none"
-    table = _read_rows(folder / "metadata.csv", hint)
+    path = folder / "metadata.csv"
+    table = _read_rows(path, hint)
     places = {source.name: source.path for source in find_sources(folder).sources}
     names = Names(places)
 
@@ -93,7 +95,7 @@ def read_layout(folder: Path) -> Rows:
         several = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
         return places[files[0]], several if len(files) > 1 else ""
 
-    return _rows_of(table, [place_of(identifier) for identifier, _ in table.rows.values()])
+    return _rows_of(path, table, [place_of(identifier) for identifier, _ in table.rows.values()])
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:
@@ -109,7 +111,7 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
     if table.may_be_prose and not any(found):
         raise DataError(f"{path}: names no file under {path.parent} or {dataset_path}; expected rows path|text")
     places = [(place or base / file, "" if place else f"no file {base / file}") for place, file in zip(found, files)]
-    return _rows_of(table, places)
+    return _rows_of(path, table, places)
 
 
 def _read_rows(path: Path, hint: str = "") -> Table:
@@ -122,12 +124,12 @@ def _read_rows(path: Path, hint: str = "") -> Table:
     return table
 
 
-def _rows_of(table: Table, places: Sequence[tuple[Path, str]]) -> Rows:
+def _rows_of(path: Path, table: Table, places: Sequence[tuple[Path, str]]) -> Rows:
     """Return the recordings of a table, given the file of each row or what is wrong with it, and all problems of its rows.
 
     Two clips with one name, such as A.wav and A.flac, would share a copy and a mel.
     """
-    rows = Rows([], dict(table.problems), table.note.removeprefix("; "))
+    rows = Rows(path, [], dict(table.problems), table.note.removeprefix("; "))
     first: dict[str, int] = {}
     for (line, (_, text)), (place, problem) in zip(table.rows.items(), places, strict=True):
         recording = Recording(line - 1, place, text)

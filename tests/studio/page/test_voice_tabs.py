@@ -1,4 +1,4 @@
-"""The tabs Speak and Export in headless Chromium at a phone's width: speech, a download, the keyboard, errors."""
+"""The tabs Speak and Export, and the recorder, in headless Chromium at a phone's width, whose microphone beeps."""
 
 import io
 import zipfile
@@ -8,8 +8,10 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import soundfile
 
 from common.audio.audio_processing import to_pcm
+from studio.page.reading import read_script
 from studio.project import Project
 from synthesizer import SynthesisConfig, Synthesizer
 from tests import browser as web
@@ -117,3 +119,28 @@ def test_an_export_is_packed_and_downloaded(page, projects, server: PageServer) 
         with pytest.raises(HTTPError) as caught:
             urlopen(f"{server.address}download/{path}")
         assert caught.value.code == 404
+
+
+def test_a_sentence_is_recorded_checked_and_kept(browser, server: PageServer, projects):
+    page, name = browser, "other"
+    web.open_page(page, f"{server.address}?project={name}")
+    web.wait(lambda: page.find_elements("id", "clip") and web.value_of(page, "clip"))  # events work
+
+    def shows(words: str) -> bool:
+        return words in page.find_element("id", "sentence").text
+
+    level = "return document.getElementById('record-meter').value"
+    web.click_on(page, "button", "Record the reading script")
+    web.wait(lambda: shows("Sentence 1 of 100; 0 kept") and shows(read_script()[0]))
+    web.click(page, "take-next")
+    web.wait(lambda: shows("Sentence 2 of 100; 0 kept"))
+    web.click_on(page, "#take button", "Record")
+    web.wait(lambda: page.execute_script(level) > -40)
+    web.click_on(page, "#take button", "Stop")
+    web.wait(lambda: web.value_of(page, "take-check"))
+    web.click(page, "take-keep")
+    web.wait(lambda: shows("Sentence 3 of 100; 1 kept") and "script_002.wav" in web.value_of(page, "stored"))
+    assert web.value_of(page, "take-check") == ""
+    folder = Project(name=name, projects=projects).recordings
+    assert soundfile.info(folder / "script_002.wav").duration > 0.1
+    assert (folder / "script_002.txt").read_text() == read_script()[1] + "\n"
