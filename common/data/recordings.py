@@ -44,7 +44,7 @@ class Recording(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows of a list: its file, its recordings, the problems of rows by number, from 0, and a phrase about the texts' source."""
+    """The rows of a list: its file, its recordings, problems by number of the row from 0, and a phrase about the texts' source."""
 
     place: Path
     recordings: list[Recording]
