@@ -178,7 +178,7 @@ def test_sigterm_finishes_what_has_arrived_and_refuses_the_rest() -> None:
     async def call(server: ServerProcess) -> list[Any]:
         return await asyncio.wait_for(Visitors(server).call(), PATIENCE)
 
-    with serve("--seed", 3) as server:
+    with serve("--seed", 3, "--grace", PATIENCE) as server:
         refused, answer, whole, part = asyncio.run(call(server))
         assert server.process.wait(60) == 0
     assert refused == [503, "not_ready", "not_ready"]
@@ -186,7 +186,7 @@ def test_sigterm_finishes_what_has_arrived_and_refuses_the_rest() -> None:
     for events, kinds in ((whole, ["audio-chunk", *END]), (part, ["error", *END])):
         assert b"".join(event.payload or b"" for event in events) == PAUSE.join(sounds())
         assert [event.type for event in events[-3:]] == kinds
-    assert server.lines("stopping: accepted requests have 30 seconds")
+    assert server.lines(f"stopping: accepted requests have {PATIENCE} seconds")
     assert [line["message"] for line in server.log if line["level"] == "ERROR"] == []
 
 
