@@ -29,7 +29,7 @@ from serving.errors import NOTHING, RequestError, not_ready_error, overload_erro
 from serving.forecast import Forecast, work_before
 from serving.metrics import Metrics
 from serving.sentences import cut_sentences
-from serving.stream import SpeechRequest, SpeechStream, Visit, check, require_text
+from serving.stream import SpeechRequest, SpeechStream, Visit, check
 from serving.voices import Voices
 from synthesizer import Synthesizer
 
@@ -116,7 +116,8 @@ class Engine:
         Raises:
             RequestError: 400 for values that cannot be used, an unknown voice among them, 503 if the queue is full.
         """
-        require_text(request)
+        if not request.text.strip():  # among others, such a text has nothing to say, as others without words
+            raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
         return self.submit_all([request], visit)[0]
 
     def submit_all(self, requests: list[SpeechRequest], visit: Visit | None = None) -> list[SpeechStream]:

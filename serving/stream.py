@@ -198,12 +198,6 @@ def check(request: SpeechRequest, config: ServingConfig) -> None:
         raise RequestError(400, message, param="input", code="text_too_long")
 
 
-def require_text(request: SpeechRequest) -> None:
-    """Raise RequestError for an empty text. Among others, it has nothing to say, as others without words."""
-    if not request.text.strip():
-        raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
-
-
 def check_unspoken(found: int, config: ServingConfig) -> None:
     """Raise RequestError if `found`, the characters of a text in pieces that are not spoken yet, exceeds the limit."""
     if found > (most := config.max_characters):
