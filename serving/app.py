@@ -40,7 +40,7 @@ from serving.responses import (
     zip_chunks,
 )
 from serving.schemas import BatchBody, CaptionBody, ErrorBody, Options, SpeechBody, SpeechQuery
-from serving.stream import SpeechRequest, SpeechStream, check
+from serving.stream import SpeechStream, check_length
 
 TITLE = "Speech server"
 DESCRIPTION = "Text to speech in the shape of OpenAI's API."
@@ -153,10 +153,9 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     most = min(engine.config.max_inputs, engine.config.max_queue)
     if len(body.input) > most:
         raise RequestError(400, f"input: {len(body.input)} texts, expected at most {most}", param="input")
-    requests = [body.request(text) for text in body.input]
-    for number, item in enumerate(requests):
-        check_item(item, number, engine.config)
-    streams = engine.submit_all(requests)
+    for number, text in enumerate(body.input):
+        check_length(len(text), engine.config, f"input.{number}")
+    streams = engine.submit_all([body.request(text) for text in body.input])
     encoders, headers = encoders_and_headers(streams, body, request, whole=True)
     chunks = zip_chunks(streams, encoders, pace_of(request.scope))
     return StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
@@ -245,15 +244,6 @@ def encoders_and_headers(
     seeds = ",".join(str(stream.seed) for stream in streams)
     headers = {"X-Seed": seeds, "X-Voice": quote(first.voice), "X-Sampling-Rate": str(encoders[0].rate)}
     return encoders, headers
-
-
-def check_item(request: SpeechRequest, number: int, config: ServingConfig) -> None:
-    """Raise RequestError, with the text's number from 0, if a text of a batch cannot be used."""
-    try:
-        check(request, config)
-    except RequestError as error:
-        message = error.message.replace("input:", f"input.{number}:", 1)
-        raise RequestError(error.status, message, param=f"input.{number}", code=error.code) from None
 
 
 def cancel_all(streams: list[SpeechStream]) -> None:

@@ -29,7 +29,7 @@ from serving.errors import NOTHING, RequestError, not_ready_error, overload_erro
 from serving.forecast import Forecast, work_before
 from serving.metrics import Metrics
 from serving.sentences import cut_sentences
-from serving.stream import SpeechRequest, SpeechStream, Visit, check
+from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
 from serving.voices import Voices
 from synthesizer import Synthesizer
 
@@ -196,7 +196,7 @@ class Engine:
             self._thread.join()
 
     def _stream(self, request: SpeechRequest) -> SpeechStream:
-        check(request, self.config)
+        check_length(len(request.text), self.config)
         voice = self.voices.resolve(request.voice)
         self.voices.vocoder_of(voice, request.vocoder)
         rate, seed = self.voices.sampling_rate(voice), self.choose_seed(request.seed)

@@ -191,15 +191,8 @@ class Visit:
             self._loop.call_soon_threadsafe(self._on_stop)
 
 
-def check(request: SpeechRequest, config: ServingConfig) -> None:
-    """Raise RequestError for a text that is too long. The schema of a request limits its other values."""
-    if (found := len(request.text)) > config.max_characters:
-        message = f"input: {found} characters, expected at most {config.max_characters} (--max-characters)"
-        raise RequestError(400, message, param="input", code="text_too_long")
-
-
-def check_unspoken(found: int, config: ServingConfig) -> None:
-    """Raise RequestError if `found`, the characters of a text in pieces that are not spoken yet, exceeds the limit."""
+def check_length(found: int, config: ServingConfig, param: str = "input", which: str = "") -> None:
+    """Raise RequestError if a text, or `which` of its characters, exceeds the limit; `param` is its name in the request."""
     if found > (most := config.max_characters):
-        message = f"text: {found} characters are not spoken yet, expected at most {most} (--max-characters)"
-        raise RequestError(400, message, param="text", code="text_too_long")
+        message = f"{param}: {found} characters{which}, expected at most {most} (--max-characters)"
+        raise RequestError(400, message, param=param, code="text_too_long")

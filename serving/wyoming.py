@@ -27,7 +27,7 @@ from serving.errors import NOT_READY, NOTHING, RequestError, not_ready_error, qu
 from serving.limits import Pace, StallError
 from serving.responses import audio_chunks
 from serving.sentences import SentenceCutter
-from serving.stream import SpeechRequest, SpeechStream, Visit, check_unspoken
+from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
 
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
 WIDTH = 2  # bytes of a sample
@@ -239,7 +239,8 @@ class Handler(AsyncEventHandler):
         """Answer an event within a text in pieces."""
         if SynthesizeChunk.is_type(event.type):
             text = read(SynthesizeChunk, event).text
-            check_unspoken(len(cutter) + len(text), self.engine.config)  # before the text is cut, which takes time
+            # Before the text is cut, which takes time.
+            check_length(len(cutter) + len(text), self.engine.config, "text", " are not spoken yet")
             await self._speak(cutter.add(text))
         elif SynthesizeStop.is_type(event.type):
             await self._speak(self._rest())
