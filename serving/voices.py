@@ -16,7 +16,7 @@ from models import REGISTRY
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
 from serving.stream import SpeechRequest
-from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
+from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer, load
 
 EMBEDDED_NAME = "embedded"
 # Voices of OpenAI's API, which stand for the default voice, so that clients written for that API work unchanged.
@@ -135,9 +135,8 @@ class Voices:
         base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=files.name)
         self._loaded[files.name, GRIFFIN_LIM] = base
         for flag, checkpoint in files.vocoders.items():
-            other = Synthesizer.from_checkpoints(files.acoustic, checkpoint, config=settings, device=base.device)
-            own = (base.acoustic, other.vocoding, settings, base.device, f"{files.name} through {flag}")
-            self._loaded[files.name, flag] = Synthesizer(*own)
+            own = base.acoustic, load(checkpoint, settings, base.device), settings, base.device
+            self._loaded[files.name, flag] = Synthesizer(*own, f"{files.name} through {flag}")
 
     def _listing(self) -> str:
         return ", ".join(sorted(self._files))
