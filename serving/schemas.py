@@ -15,7 +15,7 @@ Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm", "g711_ulaw", "g711_
 StreamFormat = Literal["audio", "sse"]
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
-Sigma = Strength = Annotated[float, Field(ge=0, le=10)]
+UpTo10 = Annotated[float, Field(ge=0, le=10)]
 LENGTH_IN_HEADER = frozenset({"wav", "flac"})  # formats whose readers trust the length that a header states
 OF_THE_ENGINE = {"voice", "vocoder", "seed", "sigma", "denoising_strength"}
 CASELESS = ("model", "response_format", "stream_format", "vocoder")
@@ -60,8 +60,8 @@ class Options(BaseModel):
         ),
     ] = None
     seed: Annotated[Seed | None, Field(description="random seed: same seed, same audio; default: drawn")] = None
-    sigma: Annotated[Sigma | None, Field(description="standard deviation of a vocoder model's noise")] = None
-    denoising_strength: Annotated[Strength | None, Field(description="how much of a vocoder's own hum to subtract")] = (
+    sigma: Annotated[UpTo10 | None, Field(description="standard deviation of a vocoder model's noise")] = None
+    denoising_strength: Annotated[UpTo10 | None, Field(description="how much of a vocoder's own hum to subtract")] = (
         None
     )
     vocoder: Annotated[str | None, Field(description="one of the voice's vocoders; default: its first")] = None
