@@ -53,7 +53,8 @@ def make_app(context: Context, access: Access) -> FastAPI:
     app.add_middleware(TokenGate, access=access)
     add_downloads(app, context)
     mount_page(app, make_page(context, ending))
-    app.state.end_pages = [app.routes[-1].app.stop_event.set, ending.set]  # these close the connections of open pages
+    mounted: Any = app.routes[-1]
+    app.state.end_pages = [mounted.app.stop_event.set, ending.set]  # these close the connections of open pages
     return app
 
 
