@@ -77,7 +77,7 @@ class SpeechJob(NamedTuple):
     seconds: float
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """Seconds to the first byte and to the last one, and the result: right, wrong or lost."""
 
     first: float
@@ -91,7 +91,7 @@ class ClientsRow(NamedTuple):
 
     batching: bool
     clients: int
-    answers: list[Answer]
+    answers: list[Reply]
     seconds: float
     memory: tuple[int, int, int]
 
@@ -177,12 +177,12 @@ def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
 
 async def measure(
     url: str, process: psutil.Process, jobs: Sequence[SpeechJob], clients: int, options: LoadOptions
-) -> tuple[float, list[Answer], tuple[int, int, int]]:
+) -> tuple[float, list[Reply], tuple[int, int, int]]:
     """Send all requests of a row; return the seconds, the answers, and bytes of memory as in ClientsRow."""
     import httpx
 
     numbers = iter(range(options.requests))
-    answers: list[Answer] = []
+    answers: list[Reply] = []
     memory = [process.memory_info().rss]
 
     async def work() -> None:
@@ -210,7 +210,7 @@ async def measure(
     return seconds, answers, (memory[0], max(*memory, last), last)
 
 
-async def send(client: httpx.AsyncClient, job: SpeechJob) -> Answer:
+async def send(client: httpx.AsyncClient, job: SpeechJob) -> Reply:
     """Send one request and read its answer."""
     import httpx
 
@@ -225,7 +225,7 @@ async def send(client: httpx.AsyncClient, job: SpeechJob) -> Answer:
             result = "lost" if response.status_code != 200 else "right" if digest.hexdigest() == job.digest else "wrong"
     except httpx.HTTPError:
         result = "lost"
-    return Answer(first, time.perf_counter() - start, result, job)
+    return Reply(first, time.perf_counter() - start, result, job)
 
 
 def progress(row: ClientsRow) -> str:
@@ -245,9 +245,7 @@ def report(rows: Sequence[ClientsRow], argv: Sequence[str], vocoder: str) -> str
 
 def cells(row: ClientsRow) -> list[object]:
     """Return the cells of a row."""
-    right = [answer for answer in row.answers if answer.result == "right"] or [
-        Answer(0, 0, "", SpeechJob("", 0, "", 0))
-    ]
+    right = [answer for answer in row.answers if answer.result == "right"] or [Reply(0, 0, "", SpeechJob("", 0, "", 0))]
     first, whole = [answer.first for answer in right], [answer.last for answer in right]
     counts = [sum(answer.result == result for answer in row.answers) for result in ("wrong", "lost")]
     audio = sum(answer.job.seconds for answer in right)

@@ -30,7 +30,7 @@ class Key(NamedTuple):
     item: int
 
 
-class Batch(Protocol):
+class ModelBatch(Protocol):
     """A NamedTuple of tensors; `names` are the files it came from."""
 
     names: tuple[str, ...]
@@ -144,7 +144,7 @@ class AcousticInference:
     )
 
 
-class Denoiser(Protocol):
+class Denoising(Protocol):
     """Subtracts the share `strength` of a vocoder's own noise from its audio (B, N)."""
 
     def __call__(self, audio: Tensor, strength: float, /) -> Tensor: ...
@@ -164,7 +164,7 @@ def _all_at_once(
 class VocoderInference:
     """Mels to sound: audio (B, N) in [-1, 1] from mels (B, M, T) without padding."""
 
-    denoiser: Callable[[Any, AudioConfig], Denoiser]
+    denoiser: Callable[[Any, AudioConfig], Denoising]
     has_noise: bool = True  # False: sigma and the denoiser have no effect
     # model, mels, sigma, random numbers by item (None: PyTorch's generator) -> audio
     vocode: Callable[[Any, Tensor, float, Draws | None], Tensor] = field(default=_vocode)

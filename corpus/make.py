@@ -38,7 +38,7 @@ COMPRESSION = 0.8  # of Ogg Vorbis: quality 2 of 10
 
 
 @dataclass(frozen=True)
-class Clip:
+class CorpusClip:
     """One recording: `written` is the text of the filelist, `spoken` what inference makes of it, for the teacher."""
 
     part: str  # clock or sentences
@@ -181,7 +181,7 @@ def aloud(written: str) -> str:
     return english_cleaners(read_english(written))
 
 
-def all_clips() -> list[Clip]:
+def all_clips() -> list[CorpusClip]:
     """List every clip of the corpus: clock before sentences, training before validation."""
     clips = []
     for part, name in (("clock", "clock"), ("sentences", "sentence")):
@@ -190,7 +190,7 @@ def all_clips() -> list[Clip]:
             rows = clock_texts(split) if part == "clock" else read_sentences(TEXT_DIR / f"sentences_{split}.txt")
             for written in rows:
                 count += 1
-                clips.append(Clip(part, split, f"{name}_{count:04d}", written, aloud(written)))
+                clips.append(CorpusClip(part, split, f"{name}_{count:04d}", written, aloud(written)))
     return clips
 
 
@@ -219,7 +219,7 @@ def save(path: Path, clip: np.ndarray) -> None:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def text_files(clips: list[Clip], output: Path, filelists: Path, phrases: Path) -> dict[Path, list[str]]:
+def text_files(clips: list[CorpusClip], output: Path, filelists: Path, phrases: Path) -> dict[Path, list[str]]:
     """Return the lines of every text file to write, by path."""
     files: dict[Path, list[str]] = {}
     for part in ("clock", "sentences"):

@@ -18,7 +18,7 @@ from torch import Tensor
 from common import precision
 from common.errors import DataError
 from exports.models import Call
-from exports.parts import Part, axis_name, program
+from exports.parts import ExportPart, axis_name, program
 from waveglow.config import WaveGlowConfig
 
 TENSORRT = "TensorrtExecutionProvider"
@@ -77,7 +77,7 @@ def open_program(path: Path) -> Call:
     return torch.export.load(path).module()
 
 
-def compile_package(part: Part) -> bytes:
+def compile_package(part: ExportPart) -> bytes:
     """Compile a part for this machine's CPU; it uses as many threads as the process that runs it."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / f"{part.name}.pt2")
@@ -119,7 +119,7 @@ cd "$(dirname "$0")"
 """
 
 
-def build_script(parts: Iterable[Part], vocoder: WaveGlowConfig) -> str:
+def build_script(parts: Iterable[ExportPart], vocoder: WaveGlowConfig) -> str:
     """The trtexec commands for the parts, each with a profile of shapes."""
     samples = tuple(frames * vocoder.hop_length for frames in FRAMES)
     groups = tuple(size // vocoder.n_group for size in samples)
@@ -127,7 +127,7 @@ def build_script(parts: Iterable[Part], vocoder: WaveGlowConfig) -> str:
     return HEAD + "\n".join(_command(part, profile) for part in parts) + "\n"
 
 
-def _command(part: Part, profile: Profile) -> str:
+def _command(part: ExportPart, profile: Profile) -> str:
     shapes = []
     for which, flag in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
         sizes = {name: _sizes(part, name, profile, which) for name in part.inputs}
@@ -136,7 +136,7 @@ def _command(part: Part, profile: Profile) -> str:
     return f'trtexec --onnx={part.name}.onnx --saveEngine={part.name}.plan {" ".join(shapes)} "$@"'
 
 
-def _sizes(part: Part, name: str, profile: Profile, which: int) -> list[int]:
+def _sizes(part: ExportPart, name: str, profile: Profile, which: int) -> list[int]:
     """The shape of an input at one end of the profile."""
     axes = part.input_axes[name]
     return [

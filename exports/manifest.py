@@ -37,7 +37,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class ExportManifest:
     """What a runtime needs to know besides the files."""
 
     format: int
@@ -93,9 +93,9 @@ class ExportWriter:
         for name, contents in files:
             self.add(name, contents)
 
-    def finish(self, **settings: Any) -> Manifest:
+    def finish(self, **settings: Any) -> ExportManifest:
         """Write the manifest, and replace the older export."""
-        manifest = Manifest(format=FORMAT, files=self.files, **settings)
+        manifest = ExportManifest(format=FORMAT, files=self.files, **settings)
         self._write(NAME, json.dumps(asdict(manifest), indent=1, ensure_ascii=False).encode())
         with writing(self.directory, "choose another -o"):
             for name in self.older:
@@ -115,7 +115,7 @@ class ExportWriter:
             file.write(contents)
 
 
-def read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> ExportManifest:
     """Read the manifest of an export directory, and check each file against it.
 
     Raises:
@@ -123,7 +123,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / NAME
     contents = _read(path)
-    names = {field.name for field in fields(Manifest)}
+    names = {field.name for field in fields(ExportManifest)}
     if contents.get("format") != FORMAT or set(contents) != names:
         odd = ", ".join(sorted(set(contents) ^ names)) or "none"
         found = f"format {contents.get('format')!r}, keys missing or unknown: {odd}"
@@ -132,13 +132,13 @@ def read_manifest(directory: Path) -> Manifest:
         files = {name: FileRecord(**record) for name, record in contents["files"].items()}
     except (TypeError, AttributeError):
         raise DataError(f"{path}: `files` is not a table of files; {EXPECTED}") from None
-    kinds = {field.name: KINDS.get(str(field.type), AN_OBJECT) for field in fields(Manifest)}
+    kinds = {field.name: KINDS.get(str(field.type), AN_OBJECT) for field in fields(ExportManifest)}
     if wrong := [problem for name, kind in kinds.items() for problem in kind.problems(name, contents[name])]:
         raise DataError(f"{path}: {'; '.join(wrong)}; export again")
     problems = [problem for name, record in files.items() if (problem := _problem(directory, name, record))]
     if problems:
         raise DataError("\n".join([*problems, f"{directory}: copy the whole directory again, or export again"]))
-    return Manifest(**contents | {"files": files})
+    return ExportManifest(**contents | {"files": files})
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from common.audio.stft import AudioConfig
 from common.draws import Draws
 from common.inference.vocoders import LoadedModel
-from common.spec import AcousticInference, Denoiser, VocoderInference
+from common.spec import AcousticInference, Denoising, VocoderInference
 from pulse_noise.model import PulseNoiseConfig
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import DecoderState, Memory, Prenet
@@ -169,7 +169,7 @@ def exported_waveglow(model: ExportedWaveGlow, options: dict[str, Any]) -> Loade
     stages = VOCODER.inference
     assert isinstance(stages, VocoderInference)
 
-    def denoiser(model: Any, audio: AudioConfig) -> Denoiser:
+    def denoiser(model: Any, audio: AudioConfig) -> Denoising:
         return partial(denoise, model, audio.filter_length)
 
     return LoadedModel(replace(VOCODER, inference=replace(stages, denoiser=denoiser)), model, options)

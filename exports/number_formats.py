@@ -32,7 +32,7 @@ from exports.onnx_files import quiet
 DYNAMIC, EXACT = ("encoder", "decoder_step", "postnet"), ("denoiser", "pulse_noise")
 
 
-class Inputs(CalibrationDataReader):
+class CalibrationInputs(CalibrationDataReader):
     """The inputs of a calibration, one after the other."""
 
     def __init__(self, inputs: Sequence[Mapping[str, Tensor]]) -> None:
@@ -97,7 +97,7 @@ def _quantize(name: str, model: onnx.ModelProto, calibration: Sequence[Mapping[s
             quantize_static(
                 ready,
                 result,
-                Inputs(calibration),
+                CalibrationInputs(calibration),
                 quant_format=QuantFormat.QDQ,
                 op_types_to_quantize=["Conv"],
                 nodes_to_exclude=_exact_nodes(onnx.load(ready)),

@@ -9,7 +9,7 @@ import onnx
 import torch
 from onnxscript import FLOAT, opset18, script
 
-from exports.parts import Axes, Part, axis_name, program
+from exports.parts import Axes, ExportPart, axis_name, program
 from exports.pulse_noise import BLOCK
 
 OPSET = 20
@@ -50,7 +50,7 @@ def eliminate(matrix: FLOAT, right: FLOAT) -> FLOAT:
 OPERATORS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.pulse_noise.solve.default: eliminate}
 
 
-def to_onnx(part: Part) -> onnx.ModelProto:
+def to_onnx(part: ExportPart) -> onnx.ModelProto:
     """Convert a part's torch.export program to ONNX."""
     with quiet(logging.getLogger("torch.onnx")):
         converted = torch.onnx.export(

@@ -43,7 +43,7 @@ class Encode(nn.Module):
         return memory.values, memory.keys, memory.padding
 
 
-class Step(nn.Module):
+class ExportedStep(nn.Module):
     """One decoder step, from the prenet to the next frames and the gate."""
 
     def __init__(self, decoder: Decoder) -> None:
@@ -206,7 +206,7 @@ def axis_name(axis: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class ExportPart:
     """A module to export, with example inputs and the names of its dynamic axes."""
 
     name: str
@@ -216,7 +216,7 @@ class Part:
     outputs: dict[str, Axes]
 
 
-def program(part: Part) -> ExportedProgram:
+def program(part: ExportPart) -> ExportedProgram:
     """The torch.export program of a part, for any size of its dynamic axes."""
     shapes = tuple(
         {axis: Dim.AUTO if isinstance(dim, str) else dim for axis, dim in part.input_axes[name].items()}
@@ -238,14 +238,14 @@ EXAMPLE_BATCH, EXAMPLE_SYMBOLS, EXAMPLE_FRAMES = 2, 7, 24
 
 
 @torch.no_grad()
-def acoustic_parts(model: Tacotron2) -> Iterator[Part]:
+def acoustic_parts(model: Tacotron2) -> Iterator[ExportPart]:
     """The parts of a plain Tacotron 2 in evaluation mode."""
     decoder, config = model.decoder, model.config
     batch, symbols = EXAMPLE_BATCH, EXAMPLE_SYMBOLS
     ids = torch.ones(batch, symbols, dtype=torch.int64)
     text = {"ids": ids, "lengths": torch.tensor([symbols, symbols - 2])}
     encode = Encode(model).eval()
-    yield Part("encoder", encode, text, {"ids": TEXT, "lengths": BATCH}, MEMORY_AXES)
+    yield ExportPart("encoder", encode, text, {"ids": TEXT, "lengths": BATCH}, MEMORY_AXES)
     memory = Memory(*encode(**text))
     frames = torch.zeros(batch, config.n_mel_channels * config.n_frames_per_step)
     keep = decoder.prenet.draw_keep_masks(1, batch, frames.device)[0]
@@ -253,15 +253,17 @@ def acoustic_parts(model: Tacotron2) -> Iterator[Part]:
     inputs = {"frames": frames, "keep": keep, **state, **memory._asdict()}
     axes = {"frames": BATCH, "keep": {1: BATCH[0]}, **STATE_AXES, **MEMORY_AXES}
     outputs = {f"next_{name}": axis for name, axis in STATE_AXES.items()} | {"next_frames": BATCH, "gate": BATCH}
-    yield Part("decoder_step", Step(decoder).eval(), inputs, axes, outputs)
+    yield ExportPart("decoder_step", ExportedStep(decoder).eval(), inputs, axes, outputs)
     mels = torch.zeros(batch, config.n_mel_channels, EXAMPLE_FRAMES)
     lengths = torch.tensor([EXAMPLE_FRAMES, EXAMPLE_FRAMES - 1])
     axes = {"mels": FRAMES, "lengths": BATCH}
-    yield Part("postnet", Refine(model.postnet).eval(), {"mels": mels, "lengths": lengths}, axes, {"refined": FRAMES})
+    yield ExportPart(
+        "postnet", Refine(model.postnet).eval(), {"mels": mels, "lengths": lengths}, axes, {"refined": FRAMES}
+    )
 
 
 @torch.no_grad()
-def waveglow_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[Part]:
+def waveglow_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[ExportPart]:
     """The parts of a plain WaveGlow in evaluation mode: the model with folded weights, and the denoiser.
 
     Raises DataError if the hop is not a multiple of the group.
@@ -277,9 +279,9 @@ def waveglow_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[Part]:
         )
     inputs = {"mels": mels, "z": torch.zeros(batch, config.n_group, n_groups), "sigma": torch.tensor(0.9)}
     axes = {"mels": FRAMES, "z": BATCH | {2: per_frame * FRAMES[2]}, "sigma": {}}
-    yield Part("waveglow", Vocode(fold(model)).eval(), inputs, axes, {"audio": SAMPLES})
+    yield ExportPart("waveglow", Vocode(fold(model)).eval(), inputs, axes, {"audio": SAMPLES})
     denoiser = Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
     length = 3 * audio.filter_length + 1
     inputs = {"audio": torch.zeros(batch, length), "strength": torch.tensor(0.1)}
     axes = {"audio": SAMPLES, "strength": {}}
-    yield Part("denoiser", ConvDenoiser(denoiser).eval(), inputs, axes, {"denoised": SAMPLES})
+    yield ExportPart("denoiser", ConvDenoiser(denoiser).eval(), inputs, axes, {"denoised": SAMPLES})

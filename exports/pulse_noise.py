@@ -14,7 +14,7 @@ from torch.export import Dim
 
 from common.audio.audio_processing import predict_peak
 from common.audio.stft import STFT, AudioConfig, TacotronSTFT
-from exports.parts import EXAMPLE_FRAMES, ConvSTFT, Part
+from exports.parts import EXAMPLE_FRAMES, ConvSTFT, ExportPart
 from pulse_noise.model import PulseNoise
 from pulse_noise.synthesis import TAPS, PulseNoiseSynthesis, Source, to_samples
 
@@ -143,7 +143,7 @@ class VocodePulseNoise(nn.Module):
 
 
 @torch.no_grad()
-def pulse_noise_parts(model: PulseNoise, audio: AudioConfig) -> Iterator[Part]:
+def pulse_noise_parts(model: PulseNoise, audio: AudioConfig) -> Iterator[ExportPart]:
     """The only part of a PulseNoise in evaluation mode; it takes one item."""
     hop, frames = model.config.hop_length, Dim("frames", min=audio.filter_length // 2 // audio.hop_length + 2)
     inputs = {
@@ -151,4 +151,4 @@ def pulse_noise_parts(model: PulseNoise, audio: AudioConfig) -> Iterator[Part]:
         "z": torch.zeros(1, (EXAMPLE_FRAMES - 1) * hop),
     }
     axes = {"mels": {2: frames}, "z": {1: hop * frames - hop}}
-    yield Part("pulse_noise", VocodePulseNoise(model).eval(), inputs, axes, {"audio": {1: "samples"}})
+    yield ExportPart("pulse_noise", VocodePulseNoise(model).eval(), inputs, axes, {"audio": {1: "samples"}})

@@ -21,7 +21,7 @@ from common.audio.stft import SILENCE, AudioConfig
 from common.inference.vocoders import MIN_FRAMES
 from common.layers import length_mask
 from exports.onnx_files import OPSET
-from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, MEMORY, STATE, STATE_AXES, TEXT, Part
+from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, MEMORY, STATE, STATE_AXES, TEXT, ExportPart
 from exports.random_numbers import KeepMasks
 from exports.vocoders import VocoderExport
 from tacotron2.model import Tacotron2
@@ -29,7 +29,7 @@ from tacotron2.model import Tacotron2
 # B batch, S symbols, E encoder channels, K decoder steps, r frames a step, M mels, T frames, N samples
 
 
-class Start(nn.Module):
+class FirstInputs(nn.Module):
     """The decoder's inputs at its first step."""
 
     def __init__(self, model: Tacotron2) -> None:
@@ -125,7 +125,7 @@ def inputs_with(settings: Collection[str]) -> dict[str, tuple[Any, list[str]]]:
     return {name: value for name, value in INPUTS.items() if name not in VOCODING or name in settings}
 
 
-def acoustic_steps(model: Tacotron2) -> Iterator[Part]:
+def acoustic_steps(model: Tacotron2) -> Iterator[ExportPart]:
     """The steps around the parts of the acoustic model."""
     config, batch = model.config, EXAMPLE_BATCH
     seeds, steps = torch.arange(batch), torch.tensor([5, 3])
@@ -133,27 +133,29 @@ def acoustic_steps(model: Tacotron2) -> Iterator[Part]:
     values = torch.zeros(batch, 7, config.encoder_embedding_dim)
     state = {f"first_{name}": axes for name, axes in STATE_AXES.items()}
     first = {"first_frames": BATCH, **state, "first_steps": BATCH, "first_running": BATCH, "all_seeds": BATCH}
-    yield Part("start", Start(model), {"values": values, "seeds": seeds}, {"values": TEXT, "seeds": BATCH}, first)
+    yield ExportPart(
+        "start", FirstInputs(model), {"values": values, "seeds": seeds}, {"values": TEXT, "seeds": BATCH}, first
+    )
     keep = KeepMasks(config.prenet_dim, model.decoder.prenet.p_dropout)
     axes = {"step": {}, "seeds": BATCH}
-    yield Part("keep", keep, {"step": torch.tensor(3), "seeds": seeds}, axes, {"keep": {1: BATCH[0]}})
+    yield ExportPart("keep", keep, {"step": torch.tensor(3), "seeds": seeds}, axes, {"keep": {1: BATCH[0]}})
     inputs = {"gate": torch.zeros(batch), "steps": steps, "running": steps > 0}
     outputs = {"next_steps": BATCH, "next_running": BATCH, "going_on": {}}
-    yield Part("stop", Stop(model), inputs, dict.fromkeys(inputs, BATCH), outputs)
+    yield ExportPart("stop", Stop(model), inputs, dict.fromkeys(inputs, BATCH), outputs)
     inputs = {"frames": torch.zeros(9, batch, width), "steps": steps, "max_steps": torch.tensor(100)}
     axes = {"frames": {0: torch.export.Dim("steps"), 1: BATCH[0]}, "steps": BATCH, "max_steps": {}}
-    yield Part("collect", Collect(model), inputs, axes, {"mels": FRAMES, "mel_lengths": BATCH, "lengths": BATCH})
+    yield ExportPart("collect", Collect(model), inputs, axes, {"mels": FRAMES, "mel_lengths": BATCH, "lengths": BATCH})
 
 
-def vocoder_steps(vocoder: VocoderExport, vocoder_config: Any, audio: AudioConfig) -> Iterator[Part]:
+def vocoder_steps(vocoder: VocoderExport, vocoder_config: Any, audio: AudioConfig) -> Iterator[ExportPart]:
     """The steps between the acoustic model and the vocoder."""
     seeds, steps = torch.arange(EXAMPLE_BATCH), torch.tensor([5, 3])
     mels = torch.zeros(EXAMPLE_BATCH, audio.n_mel_channels, EXAMPLE_FRAMES)
     inputs = {"refined": mels, "mel_lengths": steps, "lengths": steps + 1}
     axes = {"refined": FRAMES, "mel_lengths": BATCH, "lengths": BATCH}
-    yield Part("fill", Fill(audio, vocoder.more_frames), inputs, axes, {"mels": FRAMES, "vocoder_lengths": BATCH})
+    yield ExportPart("fill", Fill(audio, vocoder.more_frames), inputs, axes, {"mels": FRAMES, "vocoder_lengths": BATCH})
     noise, axes = vocoder.noise(vocoder_config), {"mels": FRAMES, "seeds": BATCH}
-    yield Part("noise", noise, {"mels": mels, "seeds": seeds}, axes, {"z": BATCH})
+    yield ExportPart("noise", noise, {"mels": mels, "seeds": seeds}, axes, {"z": BATCH})
 
 
 class Assembly:

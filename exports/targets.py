@@ -23,8 +23,8 @@ from common.inference.voice_folder import default_vocoder
 from common.spec import config_of
 from exports import parts, torchscript, triton, web
 from exports.engines import build_script, compile_package, missing_compiler, no_engines
-from exports.manifest import ExportWriter, Manifest
-from exports.parts import Axes, Part, program
+from exports.manifest import ExportManifest, ExportWriter
+from exports.parts import Axes, ExportPart, program
 from exports.vocoders import VOCODERS, VocoderExport
 from synthesizer import Synthesizer, choose_checkpoints
 from tacotron2.model import Tacotron2
@@ -38,14 +38,14 @@ CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
-class Source(NamedTuple):
+class ExportSource(NamedTuple):
     """A voice to export: its plain models on the CPU, and its settings."""
 
     voice: Synthesizer
     acoustic: Tacotron2
     vocoder: Any
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ExportPart]:
         """All parts of both models."""
         yield from parts.acoustic_parts(self.acoustic)
         yield from self.kind.parts(self.vocoder, self.voice.audio)
@@ -60,13 +60,13 @@ class Source(NamedTuple):
 class Target(NamedTuple):
     """What writes a target's files, what must be installed for that, and whether it can hold a voice."""
 
-    write: Callable[[Source, ExportWriter], None]
+    write: Callable[[ExportSource, ExportWriter], None]
     packages: tuple[str, ...] = EXTRA_PACKAGES
     missing: Callable[[], str] = str  # the programs that this machine lacks; "" if it has all
-    check: Callable[[Source], object] = bool  # raises UsageError for a voice that it cannot hold
+    check: Callable[[ExportSource], object] = bool  # raises UsageError for a voice that it cannot hold
 
 
-def export(target: str, source: Source, directory: Path) -> Manifest:
+def export(target: str, source: ExportSource, directory: Path) -> ExportManifest:
     """Write an export directory, and print a line about each file.
 
     Raises:
@@ -111,7 +111,7 @@ def check_vocoder(target: str, flag: str) -> None:
 
 def load_source(
     vocoders: Sequence[str], checkpoints: Mapping[str, Path], config: SynthesisConfig, folder: Path | None = None
-) -> Source:
+) -> ExportSource:
     """Load the plain models of a voice on the CPU.
 
     Args:
@@ -144,11 +144,11 @@ def load_source(
             continue
         voice = Synthesizer.from_choice(choice, config=config, device="cpu")
         assert voice.vocoding is not None
-        return Source(voice, voice.acoustic.model, voice.vocoding.model)
+        return ExportSource(voice, voice.acoustic.model, voice.vocoding.model)
     raise errors[0]
 
 
-def settings_of(source: Source) -> dict[str, Any]:
+def settings_of(source: ExportSource) -> dict[str, Any]:
     """The manifest's entries about the voice."""
     voice, loaded = source.voice, (source.voice.acoustic, source.voice.vocoding)
     options: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def describe(part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+def describe(part: ExportPart) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs of a part for the manifest."""
     with torch.no_grad():
         outputs = part.module(*part.inputs.values())
@@ -195,7 +195,7 @@ def _describe(tensors: Mapping[str, Tensor], axes: Mapping[str, Axes]) -> dict[s
     }
 
 
-def _write_torchscript(source: Source, writer: ExportWriter) -> None:
+def _write_torchscript(source: ExportSource, writer: ExportWriter) -> None:
     """Scripted models and denoiser, and the torch.export programs of the parts."""
     vocoder = torchscript.script_vocoder(source.vocoder, source.voice.audio)
     for name, script in zip(torchscript.NAMES, (torchscript.script_acoustic(source.acoustic), *vocoder), strict=True):
@@ -206,7 +206,7 @@ def _write_torchscript(source: Source, writer: ExportWriter) -> None:
         writer.add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
 
 
-def _write_aotinductor(source: Source, writer: ExportWriter) -> None:
+def _write_aotinductor(source: ExportSource, writer: ExportWriter) -> None:
     """The parts, compiled for this machine's CPU."""
     for part in source.parts():
         writer.add(f"{part.name}.pt2", compile_package(part), *describe(part))
@@ -216,7 +216,9 @@ Graphs = Mapping[str, Any]  # ONNX models by the names of their parts and steps
 
 
 def _write_onnx(
-    source: Source, writer: ExportWriter, convert: Callable[[Source, Graphs], Graphs] = lambda source, graphs: graphs
+    source: ExportSource,
+    writer: ExportWriter,
+    convert: Callable[[ExportSource, Graphs], Graphs] = lambda source, graphs: graphs,
 ) -> None:
     """The parts, perhaps converted to another number format, and the single file assembled from them."""
     from exports.single_file import describe_single_file
@@ -228,7 +230,7 @@ def _write_onnx(
     writer.add("tts.onnx", single_file(source, graphs).SerializeToString(), *describe_single_file(source.kind))
 
 
-def single_file(source: Source, graphs: Graphs) -> Any:
+def single_file(source: ExportSource, graphs: Graphs) -> Any:
     """The model from ids to audio, assembled in ONNX from the parts and the steps between them."""
     from exports.single_file import assemble
 
@@ -239,7 +241,7 @@ def single_file(source: Source, graphs: Graphs) -> Any:
     return assemble(graphs, source.kind, voice.audio.hop_length, defaults)
 
 
-def onnx_graphs(source: Source) -> Graphs:
+def onnx_graphs(source: ExportSource) -> Graphs:
     """The parts, and the steps between them in the single file, in ONNX."""
     return {**_acoustic_graphs(source.acoustic), **_vocoder_graphs(source)}
 
@@ -254,7 +256,7 @@ def _acoustic_graphs(acoustic: Tacotron2) -> Graphs:
 
 
 @functools.lru_cache(maxsize=1)
-def _vocoder_graphs(source: Source) -> Graphs:
+def _vocoder_graphs(source: ExportSource) -> Graphs:
     from exports.onnx_files import to_onnx
     from exports.single_file import vocoder_steps
 
@@ -263,20 +265,20 @@ def _vocoder_graphs(source: Source) -> Graphs:
     return {step.name: to_onnx(step) for step in (*kind.parts(source.vocoder, audio), *steps)}
 
 
-def _to_int8(source: Source, graphs: Graphs) -> Graphs:
+def _to_int8(source: ExportSource, graphs: Graphs) -> Graphs:
     from exports.number_formats import quantize
 
     return quantize(graphs, calibration_inputs(source))
 
 
-def _to_half(source: Source, graphs: Graphs) -> Graphs:
+def _to_half(source: ExportSource, graphs: Graphs) -> Graphs:
     from exports.number_formats import to_half
 
     return to_half(graphs)
 
 
 @torch.inference_mode()
-def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
+def calibration_inputs(source: ExportSource) -> list[dict[str, Tensor]]:
     """The vocoder's inputs for the phrases of CALIBRATION, with the voice's own mels, so that activations have typical ranges."""
     voice, noise = source.voice, source.kind.noise(source.vocoder.config)
     inputs = []
@@ -289,25 +291,25 @@ def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
     return inputs
 
 
-def _write_tensorrt(source: Source, writer: ExportWriter) -> None:
+def _write_tensorrt(source: ExportSource, writer: ExportWriter) -> None:
     """The ONNX files, and a script that builds engines from them with trtexec."""
     _write_onnx(source, writer)
     writer.add("build_engines.sh", build_script(source.parts(), source.vocoder.config).encode())
     print(no_engines())
 
 
-def _write_triton(source: Source, writer: ExportWriter) -> None:
+def _write_triton(source: ExportSource, writer: ExportWriter) -> None:
     """A model repository for the Python backend of Triton."""
     writer.add_all(triton.python_files(source.voice))
 
 
-def _write_triton_onnx(source: Source, writer: ExportWriter) -> None:
+def _write_triton_onnx(source: ExportSource, writer: ExportWriter) -> None:
     """A model repository with tts.onnx for the ONNX Runtime backend of Triton."""
     single = single_file(source, onnx_graphs(source)).SerializeToString()
     writer.add_all(triton.onnx_files(single, source.voice.audio.n_mel_channels))
 
 
-def _write_web(source: Source, writer: ExportWriter) -> None:
+def _write_web(source: ExportSource, writer: ExportWriter) -> None:
     """A page that speaks in a browser, and everything it loads."""
     from exports.single_file import describe_single_file
 

@@ -31,7 +31,7 @@ from waveglow.model import WaveGlow
 NAMES = ("tacotron2", "waveglow", "denoiser")  # of the modules of a voice
 
 
-class FreeRun(nn.Module):
+class ScriptedFreeRun(nn.Module):
     """Tacotron2.infer for TorchScript: the plain modules, and the plain step in a loop. Only gates stop it."""
 
     def __init__(self, model: Tacotron2) -> None:
@@ -90,7 +90,7 @@ def script(module: nn.Module) -> torch.jit.ScriptModule:
 
 def script_acoustic(model: Tacotron2) -> torch.jit.ScriptModule:
     """A plain Tacotron 2 as TorchScript, with `infer`."""
-    return script(FreeRun(model))
+    return script(ScriptedFreeRun(model))
 
 
 def check_guard(guard: DecodingGuard) -> None:

@@ -13,7 +13,7 @@ from common.inference.vocoders import LoadedModel
 from common.spec import ModelSpec
 from exports import parts
 from exports.models import Call, ExportedPulseNoise, ExportedWaveGlow, exported_waveglow
-from exports.parts import Part
+from exports.parts import ExportPart
 from exports.pulse_noise import pulse_noise_parts
 from exports.random_numbers import Noise, WhiteNoise
 from pulse_noise.model import PulseNoiseConfig
@@ -27,7 +27,7 @@ class VocoderExport:
     """A vocoder's entry. A part reads mels, noise `z`, `audio` of the part before it, and the settings, by these names."""
 
     spec: ModelSpec
-    parts: Callable[[Any, AudioConfig], Iterator[Part]]
+    parts: Callable[[Any, AudioConfig], Iterator[ExportPart]]
     names: tuple[str, ...]  # of the parts
     settings: tuple[str, ...]  # further inputs, sigma and strength
     noise: Callable[[Any], nn.Module]  # config -> a module: mels (B, M, T), seeds (B,) -> z

@@ -17,7 +17,7 @@ from common.inference.vocoders import LoadedModel
 from common.options import from_options
 from exports import engines, torchscript
 from exports.manifest import NAME as MANIFEST
-from exports.manifest import Manifest, read_manifest
+from exports.manifest import ExportManifest, read_manifest
 from exports.models import Call, PartwiseTacotron2, ScriptedTacotron2, exported_acoustic
 from exports.vocoders import VOCODERS
 from models import default_options
@@ -67,7 +67,9 @@ def load_voice(
     return Synthesizer(exported_acoustic(acoustic, options), vocoder, config, device, description)
 
 
-def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) -> tuple[Manifest, dict[str, Any]]:
+def _with_options(
+    directory: Path, manifest: ExportManifest, config: SynthesisConfig
+) -> tuple[ExportManifest, dict[str, Any]]:
     """The manifest and all options, updated from the config. Raises UsageError for options that the files fix."""
     free = {*ACOUSTIC.free_at_inference, *ACOUSTIC.run_options}
     if fixed := [name for name in config.options if name not in free]:
@@ -79,7 +81,7 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
+def _run_scripts(directory: Path, manifest: ExportManifest, options: dict[str, Any], device: torch.device) -> Models:
     torchscript.check_guard(from_options(DecodingGuard, options))
     acoustic, vocoder, denoiser = (
         torch.jit.load(directory / f"{name}.ts", map_location=device) for name in torchscript.NAMES
@@ -93,7 +95,7 @@ def _run_parts(
     ending: str,
     open_part: Callable[[Path], Call],
     directory: Path,
-    manifest: Manifest,
+    manifest: ExportManifest,
     options: dict[str, Any],
     device: torch.device,
 ) -> Models:
@@ -104,7 +106,7 @@ def _run_parts(
     return PartwiseTacotron2(parts, *decoding), loaded
 
 
-RUNTIMES: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
+RUNTIMES: dict[str, Callable[[Path, ExportManifest, dict[str, Any], torch.device], Models]] = {
     "torchscript": _run_scripts,
     "torchscript programs": partial(_run_parts, "pt2", engines.open_program),
     "aotinductor": partial(_run_parts, "pt2", engines.open_package),

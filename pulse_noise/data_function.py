@@ -31,17 +31,17 @@ BLURS = (1, 3, 5), (1, 3)  # frames, and bands, of the mean that blurs a crop
 STORED = 4000  # clips whose mels and pitch stay in memory
 
 
-class Clip(NamedTuple):
+class PitchClip(NamedTuple):
     """Log-mels (M, T) and the pitch (T,) in Hz, 0 where unvoiced."""
 
     mels: Tensor
     pitch: Tensor
 
 
-class Item(NamedTuple):
+class PitchItem(NamedTuple):
     """A crop of a clip, and the clip's file."""
 
-    clip: Clip
+    clip: PitchClip
     name: str
 
 
@@ -76,23 +76,23 @@ class PitchDataset(ClipDataset):
         self.config = from_options(PulseNoiseConfig, options)
         self.seed = options.get("seed") or 0
         self.lengths = [CROP] * len(utterances)
-        self._clips: dict[int, Clip] = {}
+        self._clips: dict[int, PitchClip] = {}
 
     def problem_of(self, item: int, samples: int | None) -> str | None:
         """A clip may be too long, or too short for a frame."""
         path = self.path(item)
         return length_problem(path, audio_seconds(path, self.audio, self.audio.filter_length, samples), LONGEST)
 
-    def __getitem__(self, key: Key) -> Item:
+    def __getitem__(self, key: Key) -> PitchItem:
         generator = torch.Generator().manual_seed(hash((self.seed, *key)) % 2**63)
         clip = self._clip(key.item)
         start = int(torch.randint(max(1, len(clip.pitch) - CROP + 1), (), generator=generator))
         mels, pitch = clip.mels[:, start : start + CROP], clip.pitch[start : start + CROP]
         missing = CROP - len(pitch)
-        crop = Clip(F.pad(augment(mels, generator), (0, missing), value=SILENCE), F.pad(pitch, (0, missing)))
-        return Item(crop, str(self.path(key.item)))
+        crop = PitchClip(F.pad(augment(mels, generator), (0, missing), value=SILENCE), F.pad(pitch, (0, missing)))
+        return PitchItem(crop, str(self.path(key.item)))
 
-    def _clip(self, item: int) -> Clip:
+    def _clip(self, item: int) -> PitchClip:
         """Measure a clip once; the first STORED of them stay in memory."""
         if item in self._clips:
             return self._clips[item]
@@ -100,12 +100,12 @@ class PitchDataset(ClipDataset):
         mels = self.stft.mel_spectrogram(audio[None])[0]
         period = 1000 * self.audio.hop_length / self.audio.sampling_rate  # milliseconds of a frame
         pitch = torch.from_numpy(track_pitch(audio.numpy(), self.audio.sampling_rate, period)).float()
-        clip = Clip(mels, F.pad(pitch, (0, max(0, mels.shape[1] - len(pitch))))[: mels.shape[1]])
+        clip = PitchClip(mels, F.pad(pitch, (0, max(0, mels.shape[1] - len(pitch))))[: mels.shape[1]])
         if len(self._clips) < STORED:
             self._clips[item] = clip
         return clip
 
-    def collate(self, items: list[Item]) -> PulseNoiseBatch:
+    def collate(self, items: list[PitchItem]) -> PulseNoiseBatch:
         """Stack crops into a batch."""
         pitch = torch.stack([item.clip.pitch for item in items])
         low, high = math.log(self.config.lowest_pitch), math.log(self.config.highest_pitch)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from models import REGISTRY
 from serving.config import ServingConfig
-from serving.encoding import Encoder
+from serving.encoding import AudioEncoder
 from serving.engine import Engine
 from serving.errors import RequestError, quote_value
 from serving.gate import Gate
@@ -229,7 +229,7 @@ def engine_of(request: Request) -> Engine:
 
 def encoders_and_headers(
     streams: list[SpeechStream], body: Options, request: Request, whole: bool
-) -> tuple[list[Encoder], dict[str, str]]:
+) -> tuple[list[AudioEncoder], dict[str, str]]:
     """Make the encoders of a request's streams and the headers that describe them, and add them to its log line.
 
     The voice, a folder's name, is percent-encoded. Texts are in the log only if the settings say so.

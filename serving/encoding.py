@@ -51,7 +51,7 @@ CODECS = {
 }
 
 
-class Encoder:
+class AudioEncoder:
     """Encodes the audio of one stream: `encode` each part, then `finish`. The bytes together are a file.
 
     Args:

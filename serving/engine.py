@@ -26,7 +26,7 @@ from common.inference.stages import AudioSteps
 from common.spec import Piece
 from serving.config import ServingConfig
 from serving.errors import NOTHING, RequestError, not_ready_error, overload_error
-from serving.forecast import Forecast, work_before
+from serving.forecast import WorkForecast, work_before
 from serving.metrics import Metrics
 from serving.sentences import cut_sentences
 from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
@@ -63,7 +63,7 @@ class Engine:
     def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
         self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
         self.failure: Exception | None = None  # that ended the thread
-        self._forecast, self._places = Forecast(), config.max_batch if config.batching else 1
+        self._forecast, self._places = WorkForecast(), config.max_batch if config.batching else 1
         self._computed = 0.0  # seconds of audio in this round
         self._ready = self._aborting = False
         self.is_stopping = False  # True once it has stopped accepting requests

@@ -12,7 +12,7 @@ GUESS = 10.0  # seconds of audio computed in the first second, until that is mea
 LONGEST_WAIT = 59  # seconds of Retry-After; OpenAI's clients ignore longer ones and come back sooner
 
 
-class Forecast:
+class WorkForecast:
     """The speed of the models' thread, and the times at which refused clients are to come back.
 
     `add` belongs to the thread, `retry_after` to the event loop.

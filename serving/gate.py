@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from common.web.gate import basic_password, bearer_token, host_name, is_loopback, is_own_origin, is_secret
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
-from serving.limits import Pace, StallError, pace_of
+from serving.limits import ReadingPace, StallError, pace_of
 from serving.metrics import Metrics
 from serving.responses import error_response
 from serving.stream import SpeechStream
@@ -46,7 +46,7 @@ class Gate:
         scope["path"] = canonical(path)
         fields = scope.setdefault("log", {})
         start = time.monotonic()
-        scope["pace"] = Pace(self.config.idle_timeout)
+        scope["pace"] = ReadingPace(self.config.idle_timeout)
         fields["request_id"] = secrets.token_hex(8)
         answer = Answer(send, pace_of(scope), fields["request_id"])
         try:
@@ -138,7 +138,7 @@ class Gate:
 class Answer:
     """Sends the messages of an answer, with its id, at the client's pace; keeps its status. Raises StallError as the pace does."""
 
-    def __init__(self, send: Send, pace: Pace, request_id: str) -> None:
+    def __init__(self, send: Send, pace: ReadingPace, request_id: str) -> None:
         self.send, self.pace, self.status = send, pace, 0
         self.header = (b"x-request-id", request_id.encode())  # OpenAI's, which clients log
 

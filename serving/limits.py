@@ -85,7 +85,7 @@ class StallError(Exception):
     """A client reads nothing, or more slowly than its audio plays, and keeps its connection open."""
 
 
-class Pace:
+class ReadingPace:
     """Limits how long a client may keep messages waiting: each for `limit` seconds, all of an audio for duration / SLOWEST more.
 
     Clients that play in real time hit neither limit, and none can hold an answer for hours by reading a few bytes now and then.
@@ -114,7 +114,7 @@ class Pace:
             self.lag += time.monotonic() - start
 
 
-def pace_of(scope: MutableMapping[str, Any]) -> Pace:
+def pace_of(scope: MutableMapping[str, Any]) -> ReadingPace:
     """Return the pace that the gate has put into a request's scope."""
-    pace: Pace = scope.setdefault("pace", Pace(math.inf))
+    pace: ReadingPace = scope.setdefault("pace", ReadingPace(math.inf))
     return pace

@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
 from common.inference.words import Word
-from serving.encoding import Encoder, Sink
+from serving.encoding import AudioEncoder, Sink
 from serving.errors import RequestError, quote_value
-from serving.limits import Pace
+from serving.limits import ReadingPace
 from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
@@ -114,7 +114,7 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
+async def audio_chunks(stream: SpeechStream, encoder: AudioEncoder, pace: ReadingPace) -> Chunks:
     """Yield the bytes of a stream's file, and count its audio. Raises as the stream does.
 
     Threads encode: the last bytes of a long file take a second, in which the event loop answers others.
@@ -128,7 +128,7 @@ async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
         yield last
 
 
-async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
+async def event_chunks(stream: SpeechStream, encoder: AudioEncoder, pace: ReadingPace) -> Chunks:
     """Yield OpenAI's events: parts of the file in base64, then the usage in text symbols and mel frames."""
     async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
@@ -141,8 +141,8 @@ async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
 
 async def caption_chunks(
     stream: SpeechStream,
-    encoder: Encoder,
-    pace: Pace,
+    encoder: AudioEncoder,
+    pace: ReadingPace,
     has_words: bool,
     details: Callable[[], dict[str, Any]] | None = None,
 ) -> Chunks:
@@ -186,7 +186,7 @@ def error_event(error: RequestError) -> bytes:
     return event("error", **error.body())
 
 
-async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], pace: Pace) -> Chunks:
+async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[AudioEncoder], pace: ReadingPace) -> Chunks:
     """Yield a zip archive with a file for each stream (audio_0, audio_1, …), each as soon as it is complete.
 
     A stream that fails is replaced by error_0.json, error_1.json and so on, with the body of the error.

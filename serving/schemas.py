@@ -8,7 +8,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, FailF
 
 from common.arguments import LARGEST_SEED
 from serving.config import FASTEST, LOUDEST, SLOWEST, ServingConfig
-from serving.encoding import Encoder
+from serving.encoding import AudioEncoder
 from serving.stream import SpeechRequest
 
 Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm", "g711_ulaw", "g711_alaw"]
@@ -77,12 +77,12 @@ class Options(BaseModel):
             kept["voice"] = voice["id"]
         return kept | {name: kept[name].lower() for name in CASELESS if isinstance(kept.get(name), str)}
 
-    def encoder(self, rate: int, config: ServingConfig, whole: bool) -> Encoder:
+    def encoder(self, rate: int, config: ServingConfig, whole: bool) -> AudioEncoder:
         """Make the encoder for audio of a rate, in Hz, of a file that is sent whole or in parts."""
         output_rate = self.sample_rate or (config.pcm_rate if self.response_format == "pcm" else None)
         speed = config.speed if self.speed is None else self.speed
         volume = config.volume if self.volume is None else self.volume
-        return Encoder(self.response_format, rate, speed, output_rate, volume=volume, whole=whole)
+        return AudioEncoder(self.response_format, rate, speed, output_rate, volume=volume, whole=whole)
 
     def request(self, text: str) -> SpeechRequest:
         """Make the engine's request for a text."""

@@ -21,10 +21,10 @@ from wyoming.ping import Ping, Pong
 from wyoming.server import AsyncEventHandler, AsyncTcpServer
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped, SynthesizeVoice
 
-from serving.encoding import Encoder
+from serving.encoding import AudioEncoder
 from serving.engine import Engine
 from serving.errors import NOT_READY, NOTHING, RequestError, not_ready_error, quote_value
-from serving.limits import Pace, StallError
+from serving.limits import ReadingPace, StallError
 from serving.responses import audio_chunks
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
@@ -90,7 +90,7 @@ class Handler(AsyncEventHandler):
         super().__init__(reader, writer)
         self.connected = connected
         connected.add(self)
-        self.engine, self.pace = engine, Pace(engine.config.idle_timeout)
+        self.engine, self.pace = engine, ReadingPace(engine.config.idle_timeout)
         self.exchange: Exchange | None = None
         self.is_stream = False  # True from synthesize-start to synthesize-stopped
         self.visit: Visit | None = None  # from the first text on
@@ -272,7 +272,7 @@ class Handler(AsyncEventHandler):
         for text in texts:
             request = SpeechRequest(text=text, voice=exchange.voice, seed=exchange.seed, number=exchange.number)
             stream = self.engine.submit(request, self.visit)
-            encoder = Encoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
+            encoder = AudioEncoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
             exchange.number += 1
             try:
                 async for samples in audio_chunks(stream, encoder, self.pace):

@@ -17,7 +17,7 @@ from common.files import display_path
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from common.options import from_options
-from exports.targets import TARGETS, Source, check_packages, export, load_source, vocoders_for
+from exports.targets import TARGETS, ExportSource, check_packages, export, load_source, vocoders_for
 from models import REGISTRY
 from studio.arguments import project_parser
 from studio.project import Project, pack
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     found = read_voice_folder(folder, REGISTRY.values())
 
     @cache  # targets with the same vocoder share the conversions
-    def load(*flags: str) -> Source:
+    def load(*flags: str) -> ExportSource:
         return load_source(flags, found, SynthesisConfig(plain=True), folder)
 
     sources = [load(*vocoders_for(target)) for target in targets]

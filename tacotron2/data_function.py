@@ -155,7 +155,7 @@ def _read_english(text: str) -> str:
     return read_english(text)
 
 
-class Item(NamedTuple):
+class TextMelItem(NamedTuple):
     """A clip: ids (S,), mel (M, T), and the path of its file."""
 
     ids: Tensor
@@ -215,16 +215,16 @@ class TextMelDataset(ClipDataset):
     def _encode(self, text: str) -> list[int]:
         return text_to_sequence(text, self.config.text_cleaners, self.config.alphabet)
 
-    def __getitem__(self, key: Key) -> Item:
+    def __getitem__(self, key: Key) -> TextMelItem:
         path = self.path(key.item)
-        return Item(torch.tensor(self.ids[key.item]), self._mel(path), str(path))
+        return TextMelItem(torch.tensor(self.ids[key.item]), self._mel(path), str(path))
 
     def _mel(self, path: Path) -> Tensor:
         if self.config.load_mel_from_disk:
             return load_mel(path, self.audio.n_mel_channels)
         return self.stft.mel_spectrogram(load_audio(path, self.audio.sampling_rate)[None])[0]
 
-    def collate(self, items: list[Item]) -> Tacotron2Batch:
+    def collate(self, items: list[TextMelItem]) -> Tacotron2Batch:
         """Pad items to a batch. Gate targets are 1 from the decoder step of the last frame onwards."""
         items = sorted(items, key=lambda item: len(item.ids), reverse=True)
         text_lengths = torch.tensor([len(item.ids) for item in items])

@@ -13,7 +13,7 @@ import torch
 
 import evaluate
 import train
-from common.quality.report import Line, System
+from common.quality.report import ReportLine, System
 from common.quality.words import Errors
 from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
@@ -89,7 +89,8 @@ def test_clips_are_in_order_of_time_and_not_of_digits() -> None:
 def test_the_quality_report_shows_the_worst_lines_of_the_voice_and_not_of_the_recordings(tmp_path: Path) -> None:
     def system(name: str, *wrong: int) -> System:
         lines = [
-            Line(text, np.zeros(99), "", {}, {"wer": Errors(n, 2)}, {}) for text, n in zip(("First.", "Second."), wrong)
+            ReportLine(text, np.zeros(99), "", {}, {"wer": Errors(n, 2)}, {})
+            for text, n in zip(("First.", "Second."), wrong)
         ]
         return System(name, lines, 1.0)
 

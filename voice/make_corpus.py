@@ -32,7 +32,7 @@ from common.parser import Parser
 from common.quality.recogniser import Recogniser
 from common.quality.words import character_errors, word_errors
 from common.reading.reader import read_english
-from corpus.make import ROOT, SAMPLING_RATE, SPEAKER, Clip, aloud, finish, write_lines
+from corpus.make import ROOT, SAMPLING_RATE, SPEAKER, CorpusClip, aloud, finish, write_lines
 from corpus.teacher import Teacher
 
 SPLITS = ("test", "everyday_test", "val", "everyday_val", "everyday_train", "train")  # in the order of speaking
@@ -51,14 +51,14 @@ class Heard(NamedTuple):
     text: str
 
 
-def read_clips(path: Path, split: str) -> list[Clip]:
+def read_clips(path: Path, split: str) -> list[CorpusClip]:
     """Read rows `id|text` of a text file, whole sentences first. Raises DataError for any other row."""
     clips = []
     for number, line in enumerate(read_lines(path), start=1):
         name, _, text = line.partition("|")
         if not name or not text.strip() or "|" in text:
             raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`")
-        clips.append(Clip("voice", split, name, read_english(text), aloud(text)))
+        clips.append(CorpusClip("voice", split, name, read_english(text), aloud(text)))
     return sorted(clips, key=lambda clip: not is_whole(clip.written))
 
 
@@ -73,7 +73,7 @@ class Speaker:
     def __init__(self, name: str, wavs: Path) -> None:
         self.teacher, self.recogniser, self.wavs = Teacher(name), Recogniser(threads=1), wavs
 
-    def __call__(self, clip: Clip) -> Heard:
+    def __call__(self, clip: CorpusClip) -> Heard:
         """Write a clip to WAVS/ID.wav, 16 bits, and listen to it."""
         audio = finish(self.teacher(clip.spoken))
         with atomic_write(self.wavs / f"{clip.name}.wav") as file:
@@ -92,7 +92,7 @@ def _start(name: str, wavs: Path) -> None:
     _speaker = Speaker(name, wavs)
 
 
-def _speak(clip: Clip) -> Heard:
+def _speak(clip: CorpusClip) -> Heard:
     assert _speaker is not None
     return _speaker(clip)
 
@@ -104,7 +104,7 @@ def read_heard(path: Path) -> dict[str, Heard]:
     return {row[0]: Heard(row[0], float(row[1]), int(row[2]), int(row[3]), float(row[4]), row[5]) for row in rows}
 
 
-def speak(clips: list[Clip], output: Path, speaker: str, workers: int) -> Iterator[Heard]:
+def speak(clips: list[CorpusClip], output: Path, speaker: str, workers: int) -> Iterator[Heard]:
     """Speak clips and append what was heard to heard.tsv."""
     make_folder(output / "wavs")
     with (
@@ -117,7 +117,7 @@ def speak(clips: list[Clip], output: Path, speaker: str, workers: int) -> Iterat
             yield heard
 
 
-def write_filelists(clips: list[Clip], heard: dict[str, Heard], output: Path) -> None:
+def write_filelists(clips: list[CorpusClip], heard: dict[str, Heard], output: Path) -> None:
     """Write the filelists of the clips that were spoken, and for training understood."""
     for split in SPLITS:
         spoken = [clip for clip in clips if clip.split == split and clip.name in heard]

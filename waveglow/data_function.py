@@ -56,7 +56,7 @@ class WaveGlowDataConfig:
             raise UsageError(f"--segment-length: {self.segment_length}, expected a multiple of --groups {self.groups}")
 
 
-class Item(NamedTuple):
+class SegmentItem(NamedTuple):
     """A segment: mel (M, T), audio (N,), the number of samples without padding, and the path of its file."""
 
     mel: Tensor
@@ -109,7 +109,7 @@ class MelAudioDataset(ClipDataset):
             path, audio_seconds(path, self.audio, self.audio.hop_length, samples), self.config.longest_clip
         )
 
-    def __getitem__(self, key: Key) -> Item:
+    def __getitem__(self, key: Key) -> SegmentItem:
         path = self.path(key.item)
         audio = load_audio(path, self.audio.sampling_rate)
         length = self.config.segment_length
@@ -119,7 +119,7 @@ class MelAudioDataset(ClipDataset):
         segment = audio[start : start + length]
         padded = F.pad(segment, (0, length - len(segment)))
         noise = self.config.dither * torch.randn(length, generator=self._generator(key, DITHER))
-        return Item(self._mel(path, audio, start, padded), padded + noise, len(segment), str(path))
+        return SegmentItem(self._mel(path, audio, start, padded), padded + noise, len(segment), str(path))
 
     def _check_mels(self) -> None:
         """Raise BadRows, which lists all clips without a cached mel."""
@@ -157,7 +157,7 @@ class MelAudioDataset(ClipDataset):
     def _generator(self, key: Key, *use: int) -> torch.Generator:
         return torch.Generator().manual_seed(hash((self.config.seed, *key, *use)) % 2**63)
 
-    def collate(self, items: list[Item]) -> WaveGlowBatch:
+    def collate(self, items: list[SegmentItem]) -> WaveGlowBatch:
         """Stack segments into a batch."""
         return WaveGlowBatch(
             mels=torch.stack([item.mel for item in items]),

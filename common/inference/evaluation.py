@@ -22,7 +22,7 @@ from common.quality.attention import furthest, read_attention
 from common.quality.evaluators import NoiseScore, OpinionScore
 from common.quality.likeness import aligned_likeness, likeness
 from common.quality.recogniser import Recogniser
-from common.quality.report import Array, Line, System
+from common.quality.report import Array, ReportLine, System
 from common.quality.words import Errors, character_errors, word_errors
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
@@ -67,7 +67,7 @@ class Evaluators:
             self.scores = {"mos": OpinionScore(), "dnsmos": NoiseScore()}
         self.compare = likeness if "likeness" in measures else None
 
-    def __call__(self, rendition: Rendition, item: HeldOutLine, rate: int) -> Line:
+    def __call__(self, rendition: Rendition, item: HeldOutLine, rate: int) -> ReportLine:
         """Measure one line. Audio that is not finite counts as silence."""
         audio = rendition.audio.float().cpu().numpy()
         if not np.isfinite(audio).all():
@@ -86,7 +86,7 @@ class Evaluators:
                 values |= self._compare(audio[:longest], recording, rate)
                 values |= aligned_likeness(audio, recording, rate) if rendition.aligned else {}
         pictures = {name: picture.numpy() for name, picture in rendition.pictures.items()}
-        return Line(item.text, audio, transcript, values, counts, pictures)
+        return ReportLine(item.text, audio, transcript, values, counts, pictures)
 
     def _compare(self, audio: Array, recording: Array, rate: int) -> dict[str, float]:
         assert self.compare is not None

@@ -20,7 +20,7 @@ from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.errors import DataError
 from common.options import from_options
-from common.spec import Denoiser, ModelSpec, VocoderInference
+from common.spec import Denoising, ModelSpec, VocoderInference
 
 # B batch, T frames, M mels, N samples
 
@@ -113,7 +113,7 @@ class NeuralVocoder:
         self.audio, self.hop_length, self.device = audio, audio.hop_length, device
         self.half = precision.half_dtype(device, half)
         self.sigma, self.strength = sigma, strength
-        self.denoiser: Denoiser | None = self.stages.denoiser(self.model, audio) if strength > 0 else None
+        self.denoiser: Denoising | None = self.stages.denoiser(self.model, audio) if strength > 0 else None
 
     @torch.inference_mode()
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:

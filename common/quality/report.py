@@ -31,7 +31,7 @@ RECORDINGS = "recordings"  # the name of the system that they are
 GAP = 2  # spaces between the columns of a text table
 
 
-class Line(NamedTuple):
+class ReportLine(NamedTuple):
     """One text from one system: its sound (N,), the recogniser's transcript, and its measures.
 
     `values` and `counts` have the applicable keys of MEASURES; pictures are mels (M, T) and alignments (S, K).
@@ -49,7 +49,7 @@ class System(NamedTuple):
     """One source of sounds for all lines; `real_time_factor` is seconds of sound per second of work, nan for recordings."""
 
     name: str
-    lines: list[Line]
+    lines: list[ReportLine]
     real_time_factor: float
 
 
@@ -235,7 +235,7 @@ def as_json(systems: Sequence[System], settings: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _line_as_json(line: Line) -> dict[str, Any]:
+def _line_as_json(line: ReportLine) -> dict[str, Any]:
     values = {key: _plain(value) for key, value in line.values.items()}
     counts = {key: {"errors": pair.errors, "count": pair.count} for key, pair in line.counts.items()}
     return {"text": line.text, "heard": line.transcript, "values": values, "counts": counts}
@@ -307,7 +307,7 @@ def page(title: str, systems: Sequence[System], main_system: System, rate: int) 
     )
 
 
-def _box(name: str, line: Line, rate: int) -> Box:
+def _box(name: str, line: ReportLine, rate: int) -> Box:
     numbers = [
         f"{measure.title} {measure.factor * value:.{measure.decimals}f}"
         for key, measure in MEASURES.items()

@@ -19,7 +19,7 @@ from common.files import atomic_write, writing
 from common.progress import counted, size
 from common.run import memory
 from common.run.nvlog import Log
-from common.spec import Batch
+from common.spec import ModelBatch
 from common.training.loop import to_device, train_step
 from common.training.optimization import rate_at
 from common.training.options import DataConfig, small_step_note
@@ -63,7 +63,7 @@ def _step(global_batch: int, processes: int, data: DataConfig) -> str:
     return small_step_note(global_batch, processes, data) or f"{named} = {counted(global_batch, 'clip')}"
 
 
-def longest_batch(loader: DataLoader, size: int) -> Batch:
+def longest_batch(loader: DataLoader, size: int) -> ModelBatch:
     """Load a batch of the longest clips by the dataset's lengths. Raises the DataError of a clip that cannot be read."""
     lengths = sampler_of(loader).lengths
     return load_batch(loader, sorted(range(len(lengths)), key=lambda index: lengths[index])[-size:])
@@ -77,7 +77,7 @@ class Forecast(NamedTuple):
     peak: int
 
 
-def forecast(state: TrainState, batch_of: Callable[[int], Batch], batch_size: int) -> Forecast:
+def forecast(state: TrainState, batch_of: Callable[[int], ModelBatch], batch_size: int) -> Forecast:
     """Estimate a step's memory from forward and backward of one and of two clips; `batch_of` makes such a batch."""
     state_size = memory.state_bytes(state.model)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
@@ -87,7 +87,7 @@ def forecast(state: TrainState, batch_of: Callable[[int], Batch], batch_size: in
     return Forecast(always, activations, always + one + (batch_size - 1) * activations)
 
 
-def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
+def _memory(state: TrainState, loader: DataLoader, longest: ModelBatch, batch_size: int) -> list[str]:
     device = state.setup.dist.device
     state_size = memory.state_bytes(state.model)
     expected = forecast(state, lambda clips: longest_batch(loader, clips), batch_size)
@@ -105,13 +105,13 @@ def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: i
     return lines
 
 
-def _peak(state: TrainState, batch: Batch) -> int:
+def _peak(state: TrainState, batch: ModelBatch) -> int:
     """Measure the peak bytes of a forward and backward above those of weights and averages."""
     moved = to_device(batch, state.setup.dist.device)
     return memory.measure_peak(state.setup.dist.device, lambda: _forward_and_backward(state, moved))
 
 
-def _forward_and_backward(state: TrainState, batch: Batch) -> None:
+def _forward_and_backward(state: TrainState, batch: ModelBatch) -> None:
     with precision.autocast(state.setup.dist.device, state.setup.half):
         loss = state.setup.criterion(state.trained(*batch.inputs), batch.targets)
     loss.backward()

@@ -21,7 +21,7 @@ from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import SaveTimer, StopRequest
 from common.run.nvlog import Log
-from common.spec import Batch
+from common.spec import ModelBatch
 from common.training import sharding
 from common.training.optimization import clip_gradients, set_rate, train_mode
 from common.training.sampler import sampler_of, steps
@@ -82,7 +82,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def train_step(
-    state: TrainState, batches: Sequence[Batch], stop: bool = False, save: bool = False, fault: bool = False
+    state: TrainState, batches: Sequence[ModelBatch], stop: bool = False, save: bool = False, fault: bool = False
 ) -> StepResult:
     """Run forward and backward on each batch, then one optimizer step with the mean gradient.
 
@@ -109,7 +109,7 @@ def train_step(
     return result
 
 
-def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> dict[str, Tensor]:
+def _accumulate(state: TrainState, batch: ModelBatch, batches: int, last: bool) -> dict[str, Tensor]:
     """Add a batch's gradient and return the loss's terms. Only the last batch averages gradients over all processes."""
     with nullcontext() if last else sharding.accumulate_only(state.trained):
         with precision.autocast(state.setup.dist.device, state.setup.half):
@@ -125,7 +125,7 @@ def _reduce(
     loss: Tensor,
     terms: Mapping[str, Tensor],
     grad_norm: Tensor,
-    batches: Sequence[Batch],
+    batches: Sequence[ModelBatch],
     requests: tuple[bool, bool, bool],
 ) -> StepResult:
     """Reduce the figures of a step over all processes, with one all-reduce and one host sync."""
@@ -147,7 +147,7 @@ def copy_statistics(state: TrainState) -> list[Tensor]:
 
 
 def skip_if_bad(
-    state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch], statistics: Sequence[Tensor]
+    state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[ModelBatch], statistics: Sequence[Tensor]
 ) -> str:
     """Undo a bad step and return a sentence about it; return "" after a good one. Every process has to call it.
 
@@ -202,7 +202,7 @@ def _overflow_may_pass(state: TrainState) -> bool:
     return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
 
 
-def _names(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> list[str]:
+def _names(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[ModelBatch]) -> list[str]:
     """List the clips of the processes with a bad loss, or of all processes if only the gradient is bad."""
     own, most = loss.item(), state.setup.options.skipping.max_loss
     exploded = most is not None and own > most

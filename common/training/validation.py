@@ -16,7 +16,7 @@ from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.run import distributed
 from common.run.nvlog import Log
-from common.spec import Batch
+from common.spec import ModelBatch
 from common.training import sharding
 from common.training.loop import any_process, fault_elsewhere, to_device, way_back
 from common.training.sampler import load_batch, sampler_of
@@ -63,7 +63,7 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
     return result
 
 
-def _readable(loader: DataLoader, state: TrainState) -> Iterator[Batch]:
+def _readable(loader: DataLoader, state: TrainState) -> Iterator[ModelBatch]:
     """Yield batches up to the first that cannot be read, whose error becomes state.fault."""
     try:
         yield from loader
@@ -71,7 +71,7 @@ def _readable(loader: DataLoader, state: TrainState) -> Iterator[Batch]:
         state.fault = error
 
 
-def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[Batch]:
+def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[ModelBatch]:
     """Yield batches up to the first that a process cannot read; with sharded weights, all processes run each forward together.
 
     A process without a last batch runs one forward with the others and discards it.
@@ -88,7 +88,7 @@ def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[Batc
             _evaluate(state, to_device(spare, state.setup.dist.device))
 
 
-def _load_dummy_batch(loader: DataLoader, state: TrainState) -> Batch | None:
+def _load_dummy_batch(loader: DataLoader, state: TrainState) -> ModelBatch | None:
     """Load a batch of one clip. Where it cannot be read, return None, and state.fault has the error."""
     try:
         return load_batch(loader, [0])
@@ -97,14 +97,14 @@ def _load_dummy_batch(loader: DataLoader, state: TrainState) -> Batch | None:
         return None
 
 
-def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:
+def _evaluate(state: TrainState, batch: ModelBatch) -> tuple[Any, float]:
     with precision.autocast(state.setup.dist.device, state.setup.half):
         outputs = state.eval_model(*batch.inputs)
         loss: Tensor = state.setup.criterion(outputs, batch.targets)
     return outputs, loss.item()  # host sync, once a batch
 
 
-def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
+def show(state: TrainState, batch: ModelBatch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
     """Write the model's pictures, sounds and numbers of a validation batch to TensorBoard."""
     try:
         preview = state.setup.spec.preview(state.eval_model, batch, outputs, stft)

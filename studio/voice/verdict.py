@@ -14,7 +14,7 @@ from common.audio.audio_processing import load_audio
 from common.errors import DataError
 from common.inference.voice_folder import read_config
 from common.quality.evaluators import VoiceEmbedder
-from common.quality.report import Line, System, capped_error_rate, mean
+from common.quality.report import ReportLine, System, capped_error_rate, mean
 
 SPEAKER = "speaker"  # the measure of likeness: among the values of a line
 SHORTEST = 0.4  # seconds of a clip whose voice can be compared
@@ -43,7 +43,7 @@ class Listener:
         total = np.sum([self.embed(sound, rate) for sound in sounds if has_voice(sound, rate)], axis=0)
         self.speaker = total / max(float(np.linalg.norm(total)), 1e-9)
 
-    def __call__(self, line: Line, rate: int) -> Line:
+    def __call__(self, line: ReportLine, rate: int) -> ReportLine:
         """Return a line, of `rate` Hz, with its likeness, unless it is too short for one."""
         if not has_voice(line.sound, rate):
             return line

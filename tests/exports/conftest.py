@@ -16,7 +16,7 @@ from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from common.spec import ModelSpec
 from exports.__main__ import main
-from exports.targets import TARGETS, Source, export, missing_parts
+from exports.targets import TARGETS, ExportSource, export, missing_parts
 from exports.voice import RUNTIMES
 from models import default_options
 from pulse_noise.model import PulseNoise
@@ -107,23 +107,23 @@ def pulse_noise_model(**config) -> PulseNoise:
 
 
 @functools.cache
-def small_source() -> Source:
+def small_source() -> ExportSource:
     """A voice to export."""
     return source_with(VOCODER, vocoder_model())
 
 
 @functools.cache
-def pulse_noise_source() -> Source:
+def pulse_noise_source() -> ExportSource:
     """The same voice with pulse-noise."""
     return source_with(PULSE_NOISE, pulse_noise_model(**AUDIO))
 
 
-def source_with(spec: ModelSpec, vocoder: nn.Module) -> Source:
+def source_with(spec: ModelSpec, vocoder: nn.Module) -> ExportSource:
     """The small acoustic model with a vocoder."""
     options, acoustic = default_options() | AUDIO, acoustic_model()
     config = SynthesisConfig(plain=True, denoising_strength=0.05, sigma_infer=0.7)
     loaded = LoadedModel(ACOUSTIC, acoustic, options), LoadedModel(spec, vocoder, options)
-    return Source(Synthesizer(*loaded, config, torch.device("cpu"), "small"), acoustic, vocoder)
+    return ExportSource(Synthesizer(*loaded, config, torch.device("cpu"), "small"), acoustic, vocoder)
 
 
 def make_exports(folder: Path, *targets: str) -> None:
@@ -198,5 +198,5 @@ def export_of(shared_exports, output_of):
 
 
 @pytest.fixture
-def source() -> Source:
+def source() -> ExportSource:
     return small_source()

@@ -6,7 +6,7 @@ import torch
 
 from common.audio.stft import SILENCE
 from exports.random_numbers import KeepMasks
-from exports.targets import Source
+from exports.targets import ExportSource
 from tests.exports.conftest import AUDIO, pulse_noise_source, skip_without_packages, small_source
 from waveglow.denoiser import Denoiser
 
@@ -19,7 +19,7 @@ SOURCES = {"onnx": small_source, "onnx-pulse-noise": pulse_noise_source}
 
 
 @pytest.fixture(params=SOURCES)
-def source(request) -> Source:
+def source(request) -> ExportSource:
     return SOURCES[request.param]()
 
 
@@ -38,7 +38,7 @@ def batch_of(lengths: list[int]) -> dict[str, np.ndarray]:
 
 
 @torch.no_grad()
-def plain_speech(source: Source, ids: torch.Tensor, seed: int, max_steps: int, monkeypatch):
+def plain_speech(source: ExportSource, ids: torch.Tensor, seed: int, max_steps: int, monkeypatch):
     """Audio (N,) and mel (M, T) of one text (S,) from the plain models with SETTINGS, with the single file's draws."""
     decoder, seeds, kind, config = source.acoustic.decoder, torch.tensor([seed]), source.kind, source.vocoder.config
     draw, step = KeepMasks(decoder.prenet.dim, decoder.prenet.p_dropout), iter(range(10**6))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio, to_pcm
 from common.audio.tempo import Filter, tempo_factors
-from serving.encoding import CODECS, Encoder, wav_header
+from serving.encoding import CODECS, AudioEncoder, wav_header
 from tests.serving.conftest import decode
 
 RATE, SECONDS, PITCH = 22050, 2.0, 440.0
@@ -31,7 +31,7 @@ def parts(audio: Tensor) -> list[Tensor]:
 
 
 def encode(name: str, audio: Tensor, *settings: object) -> bytes:
-    encoder = Encoder(name, RATE, *settings)
+    encoder = AudioEncoder(name, RATE, *settings)
     return b"".join([*map(encoder.encode, parts(audio)), encoder.finish()])
 
 
@@ -79,7 +79,7 @@ def test_readers_read_a_wav_of_unknown_length_to_its_end(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["wav", "flac", "mp3", "opus"])
 def test_a_whole_file_states_its_length(name: str) -> None:
     """All its bytes come at the end. LAME tells decoders what it has padded, which libsndfile leaves alone."""
-    encoder = Encoder(name, RATE, whole=True)
+    encoder = AudioEncoder(name, RATE, whole=True)
     assert b"".join(map(encoder.encode, parts(tone()))) == b""
     info = soundfile.info(io.BytesIO(encoder.finish()))
     assert info.frames / info.samplerate == pytest.approx(SECONDS, abs=0.08 if name == "mp3" else 1e-6)
@@ -88,7 +88,7 @@ def test_a_whole_file_states_its_length(name: str) -> None:
 @pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "wav"])
 def test_bytes_come_before_the_end(name: str) -> None:
     """Of two seconds, the first half leaves with the first of two parts; an encoder holds less than half a second."""
-    encoder = Encoder(name, RATE)
+    encoder = AudioEncoder(name, RATE)
     first = encoder.encode(tone(1.0))
     samples, rate = decode(first)
     assert len(samples) / rate > 0.5
@@ -113,7 +113,7 @@ def test_another_rate_has_no_seams(rate: int) -> None:
 
     for count in (30001, 22050, 517):
         audio = chord(count, RATE).float()
-        streamed, whole = Encoder("pcm", RATE, 1.0, rate), Encoder("pcm", RATE, 1.0, rate)
+        streamed, whole = AudioEncoder("pcm", RATE, 1.0, rate), AudioEncoder("pcm", RATE, 1.0, rate)
         cut = [part for part in audio.tensor_split(ends) if len(part)]
         data = b"".join([*map(streamed.encode, cut), streamed.finish()])
         assert data == whole.encode(audio) + whole.finish()
@@ -124,7 +124,7 @@ def test_another_rate_has_no_seams(rate: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(CODECS))
 def test_a_stream_without_audio_is_a_file_without_samples(name: str) -> None:
-    encoder = Encoder(name, RATE)
+    encoder = AudioEncoder(name, RATE)
     data = encoder.encode(torch.zeros(0)) + encoder.finish()
     assert data == wav_header(RATE) if name == "wav" else len(data) < 10000
 
@@ -136,8 +136,8 @@ def test_samples_through_the_filters_are_as_they_were_and_none_is_infinite() -> 
     samples = [filters.process(part) for part in audio.split(999)]
     assert torch.equal(torch.cat([*samples, filters.finish()]), audio)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        Encoder("mp3", RATE).encode(torch.tensor([float("nan")]))
-    assert Encoder("pcm", RATE, 2.0, 8000).seconds(torch.zeros(RATE)) == 0.5
+        AudioEncoder("mp3", RATE).encode(torch.tensor([float("nan")]))
+    assert AudioEncoder("pcm", RATE, 2.0, 8000).seconds(torch.zeros(RATE)) == 0.5
 
 
 def test_the_last_samples_reach_the_file() -> None:

@@ -20,7 +20,7 @@ from serving import limits
 from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
-from serving.limits import Connection, Pace, StallError
+from serving.limits import Connection, ReadingPace, StallError
 from tests.browser import wait
 from tests.serving.conftest import LONG, run, running_engine, sample, until
 
@@ -226,7 +226,7 @@ class Clock:
         self.now += seconds
 
 
-def timeouts_of(clock: Clock, pace: Pace, *steps: Any) -> list[float]:
+def timeouts_of(clock: Clock, pace: ReadingPace, *steps: Any) -> list[float]:
     """The time that each message may take. Steps: "begin" an audio, seconds of audio as an int, a message as its time, a float."""
 
     async def call() -> None:
@@ -256,11 +256,11 @@ def timeouts_of(clock: Clock, pace: Pace, *steps: Any) -> list[float]:
     ],
 )
 def test_the_time_of_each_message(steps: tuple, timeouts: list[float], monkeypatch) -> None:
-    assert timeouts_of(Clock(monkeypatch), Pace(10), *steps) == pytest.approx(timeouts)
+    assert timeouts_of(Clock(monkeypatch), ReadingPace(10), *steps) == pytest.approx(timeouts)
 
 
 async def test_a_message_that_takes_too_long_is_a_stall() -> None:
-    pace = Pace(0.05)
+    pace = ReadingPace(0.05)
     pace.begin()
     pace.add(math.inf)
     with pytest.raises(StallError, match=r"read nothing for 0.05 s"):

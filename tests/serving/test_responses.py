@@ -17,10 +17,10 @@ from starlette.types import Message
 
 from common.audio.audio_processing import to_pcm
 from common.inference.words import Word
-from serving.encoding import Encoder
+from serving.encoding import AudioEncoder
 from serving.engine import Engine
 from serving.errors import RequestError, timeout_error
-from serving.limits import Pace
+from serving.limits import ReadingPace
 from serving.responses import StreamedResponse, audio_chunks, error_event, word_times, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
 from tests.serving.conftest import library_voice, pcm, reference, run
@@ -51,7 +51,7 @@ def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError]
 
     async def call() -> Answer:
         stream = make_stream(*items)
-        chunks = audio_chunks(stream, Encoder("pcm", 22050), Pace(60))
+        chunks = audio_chunks(stream, AudioEncoder("pcm", 22050), ReadingPace(60))
         answer = StreamedResponse(chunks, stream.cancel, "audio/pcm", {}, error_chunk)
         scope: dict[str, Any] = {"type": "http"}
         sent: list[Message] = []
@@ -106,8 +106,8 @@ def test_an_archive_has_an_error_in_place_of_a_stream_that_fails(ending: str) ->
 
     async def call() -> list[bytes]:
         streams = [make_stream(PART, timeout_error(3)), make_stream(PART, None)]
-        encoders = [Encoder(ending, 22050, whole=True) for _ in streams]
-        return [chunk async for chunk in zip_chunks(streams, encoders, Pace(60))]
+        encoders = [AudioEncoder(ending, 22050, whole=True) for _ in streams]
+        return [chunk async for chunk in zip_chunks(streams, encoders, ReadingPace(60))]
 
     first, *rest = run(call())
     assert b"error_0.json" in first and b"audio_1" not in first

@@ -12,7 +12,7 @@ from common.web.sockets import LARGEST_PORT
 from serving.config import FASTEST, LOUDEST, RATES, SLOWEST, ServingConfig
 from serving.encoding import CODECS
 from serving.errors import RequestError
-from serving.forecast import LONGEST_WAIT, Forecast, work_before
+from serving.forecast import LONGEST_WAIT, WorkForecast, work_before
 from serving.schemas import BatchBody, Format, Rate, SpeechBody
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, SpeechStream
@@ -113,11 +113,11 @@ def test_the_work_before_a_request_is_that_of_a_simulation(n_active: int, n_wait
 
 def test_refused_clients_come_back_one_after_the_other() -> None:
     """At 10 seconds of audio a second, after 4 seconds, and none so late that OpenAI's clients ignore the number."""
-    forecast = Forecast()
+    forecast = WorkForecast()
     forecast.add(600, 60)
     turns = [forecast.retry_after(4, 5.0) for _ in range(200)]
     assert turns[:5] == [4, 5, 5, 6, 6] and turns[-1] == LONGEST_WAIT and turns == sorted(turns)
-    assert Forecast().retry_after(0, 1.0) == 1
+    assert WorkForecast().retry_after(0, 1.0) == 1
     assert forecast.seconds(30) == pytest.approx(3)
     for _ in range(20):
         forecast.add(10, 10)

@@ -11,7 +11,7 @@ from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import save_mel, write_settings
 from common.errors import DataError
 from common.spec import Key
-from tacotron2.data_function import Item, Tacotron2DataConfig, TextMelDataset, encode, pieces, spell, unspoken
+from tacotron2.data_function import Tacotron2DataConfig, TextMelDataset, TextMelItem, encode, pieces, spell, unspoken
 from tacotron2.text import symbols
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ CORPUS = {"dataset_path": str(ROOT)}
 
 def item(n_symbols, n_frames):
     """A recognisable clip: its symbols count from 1, its mel from its number of frames."""
-    return Item(torch.arange(1, n_symbols + 1), torch.full((5, n_frames), float(n_frames)), f"clip{n_symbols}")
+    return TextMelItem(torch.arange(1, n_symbols + 1), torch.full((5, n_frames), float(n_frames)), f"clip{n_symbols}")
 
 
 def collate(items, **options):

@@ -42,7 +42,7 @@ class SavedTensors(NamedTuple):
     gate: Tensor
 
 
-class Inputs(NamedTuple):
+class GateInputs(NamedTuple):
     """The first layer's input (B, G, I), the x that it adds its residual to (B, G, C), and the condition of all (B, G, N)."""
 
     first: Tensor
@@ -50,7 +50,7 @@ class Inputs(NamedTuple):
     condition: Tensor
 
 
-def gated_layers(inputs: Inputs, dilations: Sequence[int], layers: Sequence[Layer]) -> Tensor:
+def gated_layers(inputs: GateInputs, dilations: Sequence[int], layers: Sequence[Layer]) -> Tensor:
     """Run all layers and return the sum of their skip outputs (B, G, S), in autocast's precision, with gradients."""
     dtype = compute_dtype(inputs.x)
     tensors = [*(tensor.contiguous() for tensor in inputs), *(weight for layer in layers for weight in layer)]
@@ -61,7 +61,7 @@ def gated_layers(inputs: Inputs, dilations: Sequence[int], layers: Sequence[Laye
 
 
 def run_layers(
-    inputs: Inputs, layers: Sequence[Layer], ways: Sequence[Convolution], saved: list[SavedTensors] | None = None
+    inputs: GateInputs, layers: Sequence[Layer], ways: Sequence[Convolution], saved: list[SavedTensors] | None = None
 ) -> Tensor:
     """Sum all layers' skip outputs (B, G, S), at least in float32; dilated weights are arranged for their convolution."""
     n_skip = len(layers[-1].res_skip)  # the last layer has no residual
@@ -87,9 +87,9 @@ def run_layers(
 
 def _arrange(
     dilations: Sequence[int], dtype: torch.dtype, tensors: Sequence[Tensor], forward_alone: bool = False
-) -> tuple[Inputs, list[Layer], list[Convolution]]:
+) -> tuple[GateInputs, list[Layer], list[Convolution]]:
     """Cast inputs and the weights of all layers to that dtype, and choose how each layer convolves."""
-    inputs = Inputs(*(tensor.to(dtype) for tensor in tensors[:3]))
+    inputs = GateInputs(*(tensor.to(dtype) for tensor in tensors[:3]))
     layers: list[Layer] = []
     ways: list[Convolution] = []
     for layer, dilation in zip(group(tensors[3:]), dilations, strict=True):
@@ -179,14 +179,14 @@ def _weight_gradients(d_res_skip: Tensor, gate: Tensor, d_gate: Tensor, conditio
 # far fewer inputs than a layer, and `end` far fewer outputs than a skip.
 
 
-class Weights(NamedTuple):
+class GateWeights(NamedTuple):
     """`start` with its bias as the last column (C, A/2 + 1), and the layers'; gradients flow back to the plain parameters."""
 
     start: Tensor
     layers: list[Layer]
 
 
-def merge_weights(wn: WN) -> Weights:
+def merge_weights(wn: WN) -> GateWeights:
     """Fold and merge the weights of a plain WN."""
     start = torch.cat(_fold(wn.start, as_matrix=True), dim=1)
     end, end_bias = _fold(wn.end, as_matrix=True)
@@ -198,15 +198,15 @@ def merge_weights(wn: WN) -> Weights:
         res_skip, res_skip_bias = _with_end(*_fold(res_skip_layer, as_matrix=True), end)
         layers.append(Layer(dilated, condition, bias + condition_bias[:, 0], res_skip, res_skip_bias[:, 0]))
     total = layers[-1].res_skip_bias + end_bias[:, 0]  # once, in the last skip
-    return Weights(start, [*layers[:-1], layers[-1]._replace(res_skip_bias=total)])
+    return GateWeights(start, [*layers[:-1], layers[-1]._replace(res_skip_bias=total)])
 
 
-def layer_inputs(start: Tensor, x_a: Tensor, condition: Tensor) -> Inputs:
+def layer_inputs(start: Tensor, x_a: Tensor, condition: Tensor) -> GateInputs:
     """The layers' inputs from one half of the channels (B, A/2, G) and the condition (B, N, G)."""
     one = torch.ones_like(x_a[:, :1])  # times the bias of `start`
     first = torch.cat([x_a, one], dim=1).transpose(1, 2)
     x = (first.flatten(0, 1) @ start.t()).unflatten(0, first.shape[:2])
-    return Inputs(first, x, condition.transpose(1, 2))
+    return GateInputs(first, x, condition.transpose(1, 2))
 
 
 def split_outputs(skips: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

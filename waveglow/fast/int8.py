@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from common import precision
 from common.fast import Request
 from common.kernels.int8 import LARGEST, Convolution, Levels, Product, can_multiply, even_parts, quantise, write_levels
-from waveglow.fast.gated_layers import Inputs, Layer, dilations_of, layer_inputs, merge_weights, split_outputs
+from waveglow.fast.gated_layers import GateInputs, Layer, dilations_of, layer_inputs, merge_weights, split_outputs
 from waveglow.fast.prepared import UpsampleProduct, constant, infer_only
 from waveglow.model import WN, WaveGlow
 
@@ -141,7 +141,7 @@ class Int8WN(nn.Module):
         skips = self._run_layers(inputs, condition.steps)
         return split_outputs(skips, x_a.dtype)
 
-    def _run_layers(self, inputs: Inputs, steps: Sequence[float]) -> Tensor:
+    def _run_layers(self, inputs: GateInputs, steps: Sequence[float]) -> Tensor:
         """Inputs whose condition (B, G, N) is in levels of these steps -> the sum of all skip outputs (B, G, S), in float32."""
         x = inputs.x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
         items = zip(inputs.first, x, map(Levels, inputs.condition, steps), strict=True)

@@ -14,16 +14,16 @@ from matplotlib.image import imread
 from scipy import stats
 
 from common.quality import report
-from common.quality.report import MEASURES, Interval, Line, System
+from common.quality.report import MEASURES, Interval, ReportLine, System
 from common.quality.words import Errors
 
 RATE = 22050
 
 
-def line(text: str, errors: int, count: int, **values: float) -> Line:
+def line(text: str, errors: int, count: int, **values: float) -> ReportLine:
     sound = 0.3 * np.sin(2 * np.pi * 440 * np.arange(RATE // 2) / RATE).astype(np.float32)
     pictures = {"mel": np.linspace(-11, 1, 12 * 30).reshape(12, 30)}
-    return Line(text, sound, text.lower(), values, {"wer": Errors(errors, count), "cer": Errors(0, 9)}, pictures)
+    return ReportLine(text, sound, text.lower(), values, {"wer": Errors(errors, count), "cer": Errors(0, 9)}, pictures)
 
 
 def system(name: str = "ours") -> System:
@@ -66,12 +66,14 @@ def test_json_holds_all_numbers_and_no_nan() -> None:
 
 
 def test_a_clip_of_minutes_and_a_line_that_was_not_spoken_have_a_place_on_the_page() -> None:
-    long = Line("One.", np.random.default_rng(0).uniform(-0.5, 0.5, 130 * RATE).astype(np.float32), "", {}, {}, {})
+    long = ReportLine(
+        "One.", np.random.default_rng(0).uniform(-0.5, 0.5, 130 * RATE).astype(np.float32), "", {}, {}, {}
+    )
     (sound,) = re.findall(
         r'base64,([^"]+)"', report.page("long", [System("x", [long], 1.0)], System("x", [long], 1.0), RATE)
     )
     assert soundfile.info(io.BytesIO(base64.b64decode(sound))).frames == 130 * RATE
-    nothing = Line("One.", np.zeros(0), "", {}, {"wer": Errors(1, 1)}, {"mel": np.zeros((12, 0))})
+    nothing = ReportLine("One.", np.zeros(0), "", {}, {"wer": Errors(1, 1)}, {"mel": np.zeros((12, 0))})
     text = report.page("nothing", [System("still", [nothing], math.nan)], System("still", [nothing], math.nan), RATE)
     assert "WER % 100.0" in text and "<img" not in text
 
@@ -113,7 +115,7 @@ def test_no_text_of_a_report_becomes_markup() -> None:
     """Titles, names, texts, transcripts and names of pictures come from files and models."""
     attack = """<script>alert("1")</script> & 'so' {{ 7 * 7 }} <img src=x onerror=y>"""
     sound, picture = np.zeros(100, np.float32), np.zeros((2, 3))
-    spoken = Line(attack, sound, attack, {}, {"wer": Errors(1, 2)}, {attack: picture})
+    spoken = ReportLine(attack, sound, attack, {}, {"wer": Errors(1, 2)}, {attack: picture})
     harmless = spoken._replace(text="plain", transcript="plain", pictures={"plain": picture})
     bad, good = (System(name, [each], math.nan) for name, each in ((attack, spoken), ("plain", harmless)))
     parsed = Elements(report.page(attack, [bad], bad, RATE))

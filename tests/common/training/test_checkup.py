@@ -12,7 +12,7 @@ import torch
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.evaluation import Rendition
-from common.quality.report import Line, System, capped_error_rate
+from common.quality.report import ReportLine, System, capped_error_rate
 from common.quality.words import Errors, word_errors
 from common.spec import VocoderInference
 from common.training.checkup import Checkup, measures_of, mel_distance, selecting_measures
@@ -28,7 +28,7 @@ EARLY = [Errors(5, 10)] * 10
 
 
 def system(counts: list[Errors]) -> System:
-    return System("checkup", [Line("", np.zeros(0), "", {}, {"wer": count}, {}) for count in counts], 1.0)
+    return System("checkup", [ReportLine("", np.zeros(0), "", {}, {"wer": count}, {}) for count in counts], 1.0)
 
 
 def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word() -> None:
@@ -46,7 +46,7 @@ def test_rates_without_insertions_or_words_and_the_unit_of_measures() -> None:
     assert {abs(sign) for sign in BEST_BY.values()} == {1.0}
     some = system([Errors(1, 4), Errors(3, 3), Errors(0, 0)])
     assert measures_of(some)["wer"] == measures_of(some)["wer_capped"] == pytest.approx(4 / 7)
-    nothing = System("checkup", [Line("One.", np.zeros(0), "", {"focus": 0.5}, {}, {})], 1.0)
+    nothing = System("checkup", [ReportLine("One.", np.zeros(0), "", {"focus": 0.5}, {}, {})], 1.0)
     assert math.isnan(capped_error_rate(nothing))
     assert selecting_measures(measures_of(nothing)) == {"focus": 0.5}
 

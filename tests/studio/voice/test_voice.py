@@ -10,7 +10,7 @@ import torch
 
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM
-from common.quality.report import Line, System
+from common.quality.report import ReportLine, System
 from common.quality.words import Errors
 from common.training.options import BEST_BY
 from models import REGISTRY
@@ -91,7 +91,7 @@ def system(wrong: float, likeness: float, repeats: float = NAN, lines: int = 2) 
     counts = {} if math.isnan(wrong) else {"wer": Errors(round(100 * wrong), 100)}
     values = {SPEAKER: likeness, "skips": 1.0, "repeats": repeats}
     values = {name: value for name, value in values.items() if not math.isnan(value)}
-    return System("a system", [Line("", np.zeros(1), "", values, counts, {})] * lines, 1.0)
+    return System("a system", [ReportLine("", np.zeros(1), "", values, counts, {})] * lines, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_speaker_is_like_himself_and_silence_like_nobody(tmp_path) -> None:
     listen = Listener(clips[:4], 22050)
     sound, rate = soundfile.read(clips[4])
     own, high, silent = (
-        listen(Line("", audio, "", {}, {}, {}), rate * faster).values.get(SPEAKER)
+        listen(ReportLine("", audio, "", {}, {}, {}), rate * faster).values.get(SPEAKER)
         for audio, faster in ((sound, 1), (sound, 2), (np.zeros(rate), 1))
     )
     assert own > 0.8 > high and silent is None

@@ -11,7 +11,7 @@ from common.kernels.private_ops import Processor
 from waveglow.config import WNConfig
 from waveglow.fast.compiled import ChannelsLastConv1d, convert_to_channels_last, with_channels_last
 from waveglow.fast.convolution import Convolution, Direct, WinogradTiles, convolution
-from waveglow.fast.gated_layers import GatedLayers, Inputs, Layer, gated_layers
+from waveglow.fast.gated_layers import GatedLayers, GateInputs, Layer, gated_layers
 from waveglow.fast.training import TrainingWN
 from waveglow.model import WN, WaveGlow
 
@@ -91,8 +91,8 @@ def test_without_gradients_nothing_is_saved() -> None:
     x, condition = torch.randn(1, 4, 3), torch.randn(1, 4, 5)
     layer = Layer(torch.randn(6, 3, 3), torch.randn(6, 5), torch.randn(6), torch.randn(3, 3), torch.randn(3))
     with torch.no_grad():
-        assert gated_layers(Inputs(x, x, condition), [1], [layer]).grad_fn is None
-    assert gated_layers(Inputs(x, x, condition), [1], [layer]).grad_fn is None
+        assert gated_layers(GateInputs(x, x, condition), [1], [layer]).grad_fn is None
+    assert gated_layers(GateInputs(x, x, condition), [1], [layer]).grad_fn is None
 
 
 @pytest.mark.gpu
