@@ -110,7 +110,9 @@ def exit_on_user_error() -> Iterator[None]:
 
 def _let_the_first_speak() -> None:
     """In another process than a launch's first of this node, wait: a mistake that all have found ends this one meanwhile."""
-    if os.environ.get("TORCHELASTIC_RUN_ID") and os.environ.get("LOCAL_RANK", "0") != "0":
+    from common.run.child import LAUNCHED
+
+    if LAUNCHED in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # of the launcher, when the first has ended
         time.sleep(TIME_OF_THE_FIRST)
 

@@ -31,6 +31,9 @@ def before_imports() -> None:
     prepare_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        # studio.jobs blocks it until here: while Python itself starts, an interrupt is a fatal error with another exit code.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def after_imports() -> None:

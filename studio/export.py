@@ -5,6 +5,11 @@ For each target this writes PROJECT/exports/TARGET/, as `python -m exports TARGE
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import shlex
 import sys
 from dataclasses import dataclass

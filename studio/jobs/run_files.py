@@ -108,8 +108,10 @@ def main() -> int:
     if run is None:
         return 1
     command, parent = [sys.executable, "-m", *run.words], os.getpid()
-    process = subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: _begin(parent))
-    _unblock()  # studio.jobs blocks SIGINT until here
+    process = subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: end_with(parent))
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGINT}
+    )  # studio.jobs blocks it until here, and the command until its start
     while process.poll() is None:
         time.sleep(TICK)
         while requests:
@@ -117,15 +119,6 @@ def main() -> int:
                 os.killpg(process.pid, requests.pop(0))
     write_exit(path, identity, process.returncode)
     return process.returncode
-
-
-def _begin(parent: int) -> None:
-    _unblock()
-    end_with(parent)
-
-
-def _unblock() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 if __name__ == "__main__":

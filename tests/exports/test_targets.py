@@ -149,7 +149,7 @@ def test_float16_files_have_weights_of_16_bits(export_of) -> None:
         assert types == {onnx.TensorProto.FLOAT if name == "denoiser" else onnx.TensorProto.FLOAT16}
 
 
-SIZES = {
+SMALL = {
     "n_mel_channels": 5, "n_symbols": 11, "symbols_embedding_dim": 6, "encoder_embedding_dim": 8, "attention_rnn_dim": 7,
     "attention_dim": 4, "attention_location_n_filters": 3, "attention_location_kernel_size": 5, "decoder_rnn_dim": 9,
     "prenet_dim": 6, "postnet_embedding_dim": 7, "max_decoder_steps": 30,
@@ -159,7 +159,7 @@ SIZES = {
 def two_models(**config) -> tuple[Tacotron2, ScriptedTacotron2]:
     """A model whose prenet drops nothing, and the same as TorchScript."""
     torch.manual_seed(0)  # with which the first test's clips end at three different steps
-    plain = Tacotron2(**SIZES, **config).double().eval()
+    plain = Tacotron2(**SMALL, **config).double().eval()
     plain.decoder.prenet.p_dropout = 0.0
     with torch.no_grad():
         for weight in plain.decoder.parameters():

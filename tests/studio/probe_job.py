@@ -1,5 +1,10 @@
 """A command for tests of runs: it prints a line, then ends, fails, or waits for a signal on which it saves."""
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import os
 import sys
 import time

@@ -92,8 +92,16 @@ def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
     assert job.log.read_text().count("step 1") == 2
     with pytest.raises(DataError, match="one: no train is running"):
         jobs.pause(project, "train")
+
+
+def test_a_pause_before_the_command_has_begun_waits_for_it(jobs, project, tmp_path, monkeypatch):
+    """An interrupt while Python itself starts is a fatal error with exit code 1, a failure."""
+    slow = f"import pathlib, sys, time\nif {PROBE!r} in sys.orig_argv:\n    pathlib.Path({str(tmp_path / 'starts')!r}).touch()\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{slow}    time.sleep(1)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     jobs.start(project, "train", [PROBE, "wait"])
-    jobs.pause(project, "train")  # before the command has begun
+    wait_for((tmp_path / "starts").exists)
+    jobs.pause(project, "train")
     assert end(jobs, project).state is State.PAUSED
 
 
