@@ -170,7 +170,7 @@ def train(page, server: PageServer, project: Project) -> None:
     web.click(page, "train")
     wait_for_end(page, "train")
     web.wait(lambda: "Finished: " in web.value_of(page, "progress"))
-    assert web.value_of(page, "progress").startswith(f"Tacotron2: step {done + 1} of {done + 1}, ")
+    assert web.value_of(page, "progress").startswith(f"Tacotron2: step {done + 1:,} of {done + 1:,}, ")
     for name in ("losses", "alignment", "mel"):
         web.wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))
     samples, _ = web.finished_audio(page, "sound-0")
