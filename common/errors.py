@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 import sys
-import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,13 +17,9 @@ REFUSALS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
 }
 
-TIME_OF_THE_FIRST = 5.0  # seconds by which another process of a launch may find the same mistake later
 MAX_REPORTED = 100  # the wrong kind of file has thousands of bad rows
-LONG_TEXT, LONG_LIST, NAMES_SHOWN = (
-    150,
-    20,
-    4,
-)  # characters of a phrase, items of a list, names in a row that a message shows
+LONG_TEXT, LONG_LIST = 150, 20  # characters of a phrase and items of a list that a message shows
+NAMES_SHOWN = 4  # in a row
 
 
 def printable(text: str) -> str:
@@ -92,7 +86,6 @@ def exit_on_user_error() -> Iterator[None]:
         after_imports()  # from its middle on, Ctrl-C is an exception
         yield
     except (UsageError, DataError) as error:
-        _let_the_first_speak()
         print(printable(f"error: {error}"), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
@@ -106,15 +99,6 @@ def exit_on_user_error() -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         print(": ".join(["stopped", *map(str, interrupt.args)]), file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
-
-
-def _let_the_first_speak() -> None:
-    """In another process than a launch's first of this node, wait: a mistake that all have found ends this one meanwhile."""
-    from common.run.child import LAUNCHED
-
-    if LAUNCHED in os.environ and os.environ.get("LOCAL_RANK", "0") != "0":
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # of the launcher, when the first has ended
-        time.sleep(TIME_OF_THE_FIRST)
 
 
 def _stdout_is_unread() -> bool:

@@ -127,10 +127,11 @@ def load_source(
     if config.vocoder:
         flags = [config.vocoder]
     else:
-        own = None if folder else choose_checkpoints(checkpoints).vocoder  # None: Griffin-Lim
-        usual = own.spec.flag if own else None
         if folder:
             usual = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()])
+        else:
+            own = choose_checkpoints(checkpoints).vocoder  # None: Griffin-Lim
+            usual = own.spec.flag if own else None
         flags = sorted(vocoders, key=lambda flag: flag != usual)
         if folder and not checkpoints.keys() & set(flags):
             raise DataError(f"{folder}: no {' or '.join(flags)} in it, which the export needs")

@@ -57,7 +57,7 @@ class Training(NamedTuple):
     enough: int = 0
 
 
-class Way(NamedTuple):
+class QuickstartPlan(NamedTuple):
     """One way through the quickstart: its command, output folder, trainings, and vocoders, the best last."""
 
     command: str
@@ -92,13 +92,13 @@ WAVEGLOW = Training(
 )
 
 
-def make_plan(waveglow: bool, pulse_noise: bool) -> Way:
+def make_plan(waveglow: bool, pulse_noise: bool) -> QuickstartPlan:
     """The plan: Tacotron 2 and pulse-noise, where its training can run here, and a WaveGlow if asked for."""
     others = [part for part, wanted in ((WAVEGLOW, waveglow), (PULSE_NOISE, pulse_noise)) if wanted]
     first = TACOTRON2._replace(share=1 - sum(part.share for part in others))
     vocoders = ["griffin-lim", *(REGISTRY[part.name].flag for part in others)]
     command = "bash scripts/quickstart.sh" + (" --waveglow" if waveglow else "")
-    return Way(command, OUTPUT, (first, *others), tuple(vocoders))
+    return QuickstartPlan(command, OUTPUT, (first, *others), tuple(vocoders))
 
 
 def main() -> None:
@@ -155,7 +155,7 @@ def run(command: list[str], log: Path | None = None) -> None:
         raise SystemExit(f"error: this command failed with exit code {ended.returncode}{place}")
 
 
-def prepare_mels(plan: Way) -> None:
+def prepare_mels(plan: QuickstartPlan) -> None:
     """Write the plan's mel filelists and any missing mels."""
     for split, path in LISTS.items():
         rows = [line.split("|") for line in read_lines(path)]
@@ -165,7 +165,7 @@ def prepare_mels(plan: Way) -> None:
     run([*command, "--mel-filelist", *(str(plan.list_of(split)) for split in LISTS)])
 
 
-def train(plan: Way, part: Training, minutes: float) -> float:
+def train(plan: QuickstartPlan, part: Training, minutes: float) -> float:
     """Train for this many minutes, those of earlier runs included, and print what train.py says; return what `advise` does."""
     output = plan.output / part.name
     milestones = [str(round(share * MOST_EPOCHS)) for share in part.milestones]
@@ -179,7 +179,7 @@ def train(plan: Way, part: Training, minutes: float) -> float:
     return advise(plan, part, steps, minutes)
 
 
-def advise(plan: Way, part: Training, steps: int, minutes: float) -> float:
+def advise(plan: QuickstartPlan, part: Training, steps: int, minutes: float) -> float:
     """Return the minutes of all trainings that give this one enough steps; say so if it had fewer in these minutes of its own."""
     needed = math.ceil(minutes / part.share * part.enough / steps)
     if steps < part.enough:
@@ -188,7 +188,7 @@ def advise(plan: Way, part: Training, steps: int, minutes: float) -> float:
     return needed
 
 
-def train_command(plan: Way, part: Training, output: Path) -> list[str]:
+def train_command(plan: QuickstartPlan, part: Training, output: Path) -> list[str]:
     """The train.py command of a training."""
     lists = {split: plan.list_of(split) for split in LISTS} if part.stored_mels else LISTS
     command = [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1"]
@@ -213,7 +213,7 @@ def follow(command: list[str]) -> None:
         raise SystemExit(f"error: training failed with exit code {process.returncode}, for the reason above")
 
 
-def speak(plan: Way, vocoder: str) -> None:
+def speak(plan: QuickstartPlan, vocoder: str) -> None:
     """Speak the phrases through a vocoder, into a folder of its name."""
     output = plan.output / vocoder
     command = [sys.executable, "inference.py", "-i", str(PHRASES), "-o", str(output)]
@@ -222,7 +222,7 @@ def speak(plan: Way, vocoder: str) -> None:
     )
 
 
-def clock_flags(plan: Way, vocoder: str) -> list[str]:
+def clock_flags(plan: QuickstartPlan, vocoder: str) -> list[str]:
     """The flags for the clock that was trained, through a vocoder."""
     checkpoints = {REGISTRY[part.name].flag: str(last_checkpoint(plan, part)) for part in plan.trainings}
     acoustic = REGISTRY[TACOTRON2.name].flag
@@ -247,7 +247,7 @@ def install_evaluators() -> bool:
     return False
 
 
-def compare(plan: Way) -> dict[str, float]:
+def compare(plan: QuickstartPlan) -> dict[str, float]:
     """Write the quality report on the held-out clips; return the share of words understood by system."""
     report = plan.output / "report"
     command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(report), "--max-decoder-steps", "400"]
@@ -269,12 +269,12 @@ def voice_flags(prefix: str) -> list[str]:
     ]
 
 
-def last_checkpoint(plan: Way, part: Training) -> Path:
+def last_checkpoint(plan: QuickstartPlan, part: Training) -> Path:
     """The path of a training's last checkpoint."""
     return plan.output / part.name / f"checkpoint_{part.name}_last.pt"
 
 
-def conclusion(plan: Way, understood: dict[str, float] | None, longer: float) -> str:
+def conclusion(plan: QuickstartPlan, understood: dict[str, float] | None, longer: float) -> str:
     """Three lines for a newcomer: what to play, how much of it is understood, and how to train for more minutes."""
     best = plan.vocoders[-1]
     first = PHRASES.read_text(encoding="utf-8").splitlines()[0]

@@ -116,7 +116,7 @@ class Engine:
         Raises:
             RequestError: 400 for values that cannot be used, an unknown voice among them, 503 if the queue is full.
         """
-        if not request.text.strip():  # among others, such a text has nothing to say, as others without words
+        if not request.text.strip():  # one of several may be empty: it gives no sound, as others without words
             raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
         return self.submit_all([request], visit)[0]
 

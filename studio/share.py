@@ -5,6 +5,11 @@ Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samp
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import sys
 from dataclasses import dataclass
 from pathlib import Path

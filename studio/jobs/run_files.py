@@ -109,9 +109,8 @@ def main() -> int:
         return 1
     command, parent = [sys.executable, "-m", *run.words], os.getpid()
     process = subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: end_with(parent))
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {signal.SIGINT}
-    )  # studio.jobs blocks it until here, and the command until its start
+    # studio.jobs blocks it until here; the command, which inherits that, lets it in when Python has started.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     while process.poll() is None:
         time.sleep(TICK)
         while requests:

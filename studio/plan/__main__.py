@@ -265,7 +265,7 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
     """Explain the plan of a model, without an expected time if there are no figures."""
     settings = plan.models[name]
     values = {key: getattr(settings, key) for key in settings.reasons}
-    rows = [(key, json.dumps(value), settings.reasons[key]) for key, value in values.items() if value != {}]
+    rows = [(key, "none" if value == {} else json.dumps(value), settings.reasons[key]) for key, value in values.items()]
     argv = train_argv(name, plan, project)
     expected = ""
     if figures and figures.step_seconds:

@@ -329,16 +329,18 @@ def _segment(item: Mapping[str, Any]) -> Interval | None:
 def parse_rows(lines: Sequence[str], problems: Problems) -> Timed:
     """Parse rows with the columns start, end and text, as Whisper writes them: in milliseconds unless a time has decimals."""
     first = next(line for line in lines if line.strip())
-    cells = read_cells(lines, problems, next(sign for sign in "\t;," if sign in first))
-    names, *rows = cells.values()
-    columns = [[name.lower() for name in names].index(name) for name in ("start", "end", "text")]
+    delimiter = next(sign for sign in "\t;," if sign in first)
+    cells = read_cells(lines, problems, delimiter)
+    heading, *rows = cells.values()
+    names = [name.lower() for name in heading]
+    columns = [names.index(name) for name in ("start", "end", "text")]
     found: list[Interval] = []
     for number, row in list(cells.items())[1:]:
         try:
             start, end, text = (row[column] for column in columns)
             found.append((float(start), float(end), text))
         except (ValueError, IndexError):
-            problems[number - 1] = f"{shorten('|'.join(row), 60)!r}, expected start, end and text"
+            problems[number - 1] = f"{shorten(delimiter.join(row), 60)!r}, expected start, end and text"
     decimals = any("." in row[column] for row in rows for column in columns[:2] if column < len(row))
     scale = 1.0 if decimals else 1000.0
     return _of_intervals([(start / scale, end / scale, text) for start, end, text in found], "segments", "", problems)

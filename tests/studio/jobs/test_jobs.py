@@ -105,6 +105,12 @@ def test_a_pause_before_the_command_has_begun_waits_for_it(jobs, project, tmp_pa
     assert end(jobs, project).state is State.PAUSED
 
 
+@pytest.mark.parametrize("command", ["prepare/__main__", "plan/__main__", "train/__main__", "share", "export"])
+def test_every_command_lets_an_interrupt_in(command):
+    """The runner starts commands with SIGINT blocked, which before_imports ends."""
+    assert "    before_imports()\n" in (ROOT / "studio" / f"{command}.py").read_text()
+
+
 def test_a_run_goes_on_without_its_server_and_a_later_one_finds_it(jobs, project, tmp_path):
     code = (
         "import sys; from pathlib import Path; from studio.jobs.jobs import Jobs; from studio.project import Project;"

@@ -42,6 +42,9 @@ def test_a_plan_is_explained(project):
     assert explained.expected.startswith(f"expected: 58 s at most on a CPU, 1 thread: {times}; an estimate from 2 ")
     assert explained.command.startswith("python train.py -m Tacotron2 -d ") and "--epochs 4" in explained.command
     plan = read_plan(project.plan)
+    usual = replace(SETTINGS, options={}, reasons={"options": "usual; expect a rough voice"})
+    write_plan(project.plan, replace(plan, models={"Tacotron2": usual}))
+    assert read_explanations(project)["Tacotron2"].settings == [("options", "none", "usual; expect a rough voice")]
     assert read_need(project) == ""
     write_plan(project.plan, replace(plan, notes=plan.notes | {NEED: "far too little"}))
     assert read_need(project) == "far too little"
