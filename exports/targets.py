@@ -128,7 +128,7 @@ def load_source(
         flags = [config.vocoder]
     else:
         if folder:
-            usual = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()])
+            usual: str | None = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()])
         else:
             own = choose_checkpoints(checkpoints).vocoder  # None: Griffin-Lim
             usual = own.spec.flag if own else None
