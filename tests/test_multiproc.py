@@ -105,7 +105,9 @@ def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
         ),
         # A process that fails alone gives its reason before the others, which miss it, end the launch.
         (
-            "with exit_on_user_error():\n    time.sleep(os.environ['RANK'] == '0')\n    raise DataError(os.environ['RANK'])",
+            "with exit_on_user_error():\n    while os.environ['RANK'] == '0' and not os.path.exists(__file__ + '1'):\n"
+            "        time.sleep(0.05)\n    open(__file__ + os.environ['RANK'], 'w').close()\n"
+            "    time.sleep(os.environ['RANK'] == '0')\n    raise DataError(os.environ['RANK'])",
             1,
             "error: 1\n",
         ),
@@ -130,6 +132,16 @@ def launcher_here(monkeypatch):
         yield
 
 
+def signalling(name: str, code: int) -> str:
+    """A script that sends its launcher a signal and ends with a code at the same one. Its sleeps are short: Python only
+    looks between them at a signal that came just before one.
+    """
+    return (
+        f"import os, signal, time\nsignal.signal(signal.{name}, lambda *_: os._exit({code}))\n"
+        f"os.kill(os.getppid(), signal.{name})\nfor _ in range(1200):\n    time.sleep(0.05)\n"
+    )
+
+
 def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch, launcher_here) -> None:
     script, popen, started = tmp_path / "script.py", SubprocessHandler._popen, []
     script.write_text("import time\ntime.sleep(60)\n")
@@ -147,17 +159,14 @@ def test_a_ctrl_c_reaches_the_processes_though_nobody_reads_the_messages(
     tmp_path: Path, monkeypatch, launcher_here
 ) -> None:
     script = tmp_path / "script.py"
-    wait = (
-        "signal.signal(signal.SIGINT, lambda *_: os._exit(3))\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)\n"
-    )
-    script.write_text(f"import os, signal, time\n{wait}")
+    script.write_text(signalling("SIGINT", 3))
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):
         while os.write(writer, b" "):
             pass
     os.set_blocking(writer, True)
-    reading = threading.Timer(20, lambda: os.read(reader, 10**6))
+    reading = threading.Timer(50, lambda: os.read(reader, 10**6))
     reading.start()
     logger = logging.getLogger("torch.distributed")
     monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(os.fdopen(writer, "w"))])
@@ -172,7 +181,7 @@ def test_a_process_that_does_not_end_is_killed(capsys, launcher_here) -> None:
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout and process.stdout.readline()
     multiproc.end([psutil.Process(process.pid)], 0.1)
-    assert process.wait(5) == -signal.SIGKILL
+    assert process.wait(50) == -signal.SIGKILL
     assert capsys.readouterr().err == f"error: process {process.pid} did not end within 0.1 seconds: killed\n"
 
 
@@ -187,7 +196,7 @@ def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
         time.sleep(0.02)
     (rank,) = (psutil.Process(child) for child in children(launcher.pid))
     launcher.kill()
-    assert psutil.wait_procs([rank], 5)[1] == []
+    assert psutil.wait_procs([rank], 50)[1] == []
 
 
 @pytest.mark.parametrize("number", ["0", "abc", "gpu", "-1"])
@@ -202,10 +211,7 @@ def test_after_sigterm_the_launcher_reports_a_process_that_did_not_save(
     tmp_path: Path, launcher_here, code: int
 ) -> None:
     script = tmp_path / "script.py"
-    script.write_text(
-        f"import os, signal, time\nsignal.signal(signal.SIGTERM, lambda *_: os._exit({code}))\n"
-        "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
-    )
+    script.write_text(signalling("SIGTERM", code))
     assert multiproc.main(["--nproc", "1", str(script)]) == int(code > 0)
 
 
