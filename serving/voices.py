@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -25,14 +25,12 @@ OPENAI_VOICES = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class VoiceFiles:
-    """A voice before it is loaded: its name, and its checkpoints, those of vocoders by flag."""
+class VoiceFiles(NamedTuple):
+    """A voice before it is loaded: its acoustic model, its vocoders by flag, and the default one's flag."""
 
-    name: str
     acoustic: Checkpoint
-    vocoders: dict[str, Checkpoint] = field(default_factory=dict)
-    default_vocoder: str = GRIFFIN_LIM
+    vocoders: dict[str, Checkpoint]
+    default_vocoder: str
 
 
 class Voices:
@@ -42,7 +40,7 @@ class Voices:
     """
 
     def __init__(self, config: ServingConfig) -> None:
-        self._files = {files.name: files for files in find_voices(config)}
+        self._files = find_voices(config)
         if config.default_voice is not None and config.default_voice not in self._files:
             raise DataError(f"--default-voice {config.default_voice}: no such voice, expected {self._listing()}")
         self._default_voice, self._default_vocoder = config.default_voice, config.vocoder
@@ -51,8 +49,8 @@ class Voices:
 
     def load(self, device: torch.device | str | None = None) -> None:
         """Load the models of all voices. Raises DataError for a checkpoint that cannot be read or does not fit the others."""
-        for files in self._files.values():
-            self._load(files, device)
+        for name, files in self._files.items():
+            self._load(name, files, device)
 
     def all_loaded(self) -> list[Synthesizer]:
         """Return a Synthesizer for each voice and vocoder."""
@@ -129,48 +127,44 @@ class Voices:
             raise RequestError(400, message, param="vocoder", code="vocoder_not_found")
         return vocoder or own[0]
 
-    def _load(self, files: VoiceFiles, device: torch.device | str | None) -> None:
+    def _load(self, name: str, files: VoiceFiles, device: torch.device | str | None) -> None:
         """Load the models of a voice once, and make one Synthesizer per vocoder."""
         settings = self._settings
-        base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=files.name)
-        self._loaded[files.name, GRIFFIN_LIM] = base
+        base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=name)
+        self._loaded[name, GRIFFIN_LIM] = base
         for flag, checkpoint in files.vocoders.items():
             own = base.acoustic, load(checkpoint, settings, base.device), settings, base.device
-            self._loaded[files.name, flag] = Synthesizer(*own, f"{files.name} through {flag}")
+            self._loaded[name, flag] = Synthesizer(*own, f"{name} through {flag}")
 
     def _listing(self) -> str:
         return ", ".join(sorted(self._files))
 
 
-def find_voices(config: ServingConfig) -> list[VoiceFiles]:
-    """List the voices named by the settings. Raises DataError for folders without voices and for incomplete voices."""
-    found = []
-    if config.embedded:
-        found.append(read_folder(EMBEDDED, EMBEDDED_NAME))
-    if config.voices is None:
-        return found
-    if not config.voices.is_dir():
-        raise DataError(f"--voices {config.voices}: no such folder, expected one with a subfolder for each voice")
-    if any(find_checkpoint(config.voices, spec) for spec in REGISTRY.values()):  # a voice itself
-        return [*found, named_folder(config.voices, voice_name(config.voices), config)]
-    folders = sorted(path for path in config.voices.iterdir() if path.is_dir() and not path.name.startswith("."))
+def find_voices(config: ServingConfig) -> dict[str, VoiceFiles]:
+    """Find the files of the voices in the settings, by name. Raises DataError for folders without voices and incomplete voices."""
+    folders = find_folders(config.voices) if config.voices else {}
+    if config.embedded and (taken := folders.get(EMBEDDED_NAME)):
+        raise DataError(f"{taken}: this name belongs to the embedded voice; rename the folder")
+    folders |= {EMBEDDED_NAME: EMBEDDED} if config.embedded else {}
+    return {name: read_folder(folder) for name, folder in folders.items()}
+
+
+def find_folders(place: Path) -> dict[str, Path]:
+    """Return the folder of each voice of --voices, by name: its subfolders, or itself. Raises DataError if there is none."""
+    if not place.is_dir():
+        raise DataError(f"--voices {place}: no such folder, expected one with a subfolder for each voice")
+    if any(find_checkpoint(place, spec) for spec in REGISTRY.values()):  # a voice itself
+        return {voice_name(place): place}
+    folders = sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
-        raise DataError(f"--voices {config.voices}: no subfolder, expected one for each voice")
-    return [*found, *(named_folder(folder, folder.name, config) for folder in folders)]
+        raise DataError(f"--voices {place}: no subfolder, expected one for each voice")
+    return {folder.name: folder for folder in folders}
 
 
-def named_folder(folder: Path, name: str, config: ServingConfig) -> VoiceFiles:
-    """Read a folder as the voice `name`. Raises DataError if the name is taken, or as read_folder does."""
-    if config.embedded and name == EMBEDDED_NAME:
-        raise DataError(f"{folder}: this name belongs to the embedded voice; rename the folder")
-    return read_folder(folder, name)
-
-
-def read_folder(folder: Path, name: str) -> VoiceFiles:
+def read_folder(folder: Path) -> VoiceFiles:
     """Find the checkpoints of a voice in its folder. Raises DataError if there is no acoustic model."""
     specs = REGISTRY.values()
-    found = read_voice_folder(folder, specs)
-    checkpoints = {spec.flag: Checkpoint(spec, found[spec.flag]) for spec in specs if spec.flag in found}
-    acoustic = next(one for one in checkpoints.values() if one.spec.role == "acoustic")
-    vocoders = {flag: one for flag, one in checkpoints.items() if one.spec.role == "vocoder"}
-    return VoiceFiles(name, acoustic, vocoders, default_vocoder(folder, specs))
+    paths = read_voice_folder(folder, specs)
+    found = [Checkpoint(spec, paths[spec.flag]) for spec in specs if spec.flag in paths]
+    (acoustic, *_), vocoders = ([one for one in found if one.spec.role == role] for role in ("acoustic", "vocoder"))
+    return VoiceFiles(acoustic, {one.spec.flag: one for one in vocoders}, default_vocoder(folder, specs))
