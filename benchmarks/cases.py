@@ -40,7 +40,7 @@ from common.spec import Options, config_of
 from common.training.arguments import parse_training_arguments
 from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
-from exports.models import ScriptedTacotron2, exported_acoustic
+from exports.models import ScriptedTacotron2
 from exports.torchscript import script_acoustic
 from models import REGISTRY
 from tacotron2.data_function import Tacotron2Batch
@@ -162,7 +162,7 @@ def decoding(setting: Setting, half: bool) -> Case:
     numbers = "half-precision weights" if half else "float32"
     options, texts = synthesis_options(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
     plain, model = (make_ready("acoustic", options, device, how) for how in (None, request))
-    scripted = exported_acoustic(ScriptedTacotron2(script_acoustic(plain.model), plain.model.config), plain.options)
+    scripted = plain._replace(model=ScriptedTacotron2(script_acoustic(plain.model), plain.model.config))
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript profiles the first run and optimises in the second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)

@@ -17,13 +17,12 @@ from torch import Tensor
 from common.audio.stft import AudioConfig
 from common.draws import Draws
 from common.inference.vocoders import LoadedModel
-from common.spec import AcousticInference, Denoising, VocoderInference
+from common.spec import Denoising, VocoderInference
 from pulse_noise.model import PulseNoiseConfig
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import DecoderState, Memory, Prenet
 from tacotron2.guard import DecodingGuard, StopRule
 from tacotron2.model import Tacotron2Inference
-from tacotron2.spec import SPEC as ACOUSTIC
 from waveglow.config import WaveGlowConfig
 from waveglow.spec import SPEC as VOCODER
 
@@ -153,23 +152,13 @@ def denoise(model: ExportedWaveGlow, filter_length: int, audio: Tensor, strength
     return model.denoiser(padded, torch.tensor(float(strength)))[:, :n_samples]
 
 
-def exported_acoustic(model: Any, options: dict[str, Any]) -> LoadedModel:
-    """An exported acoustic model for a Synthesizer."""
-    stages = ACOUSTIC.inference
-    assert isinstance(stages, AcousticInference)
-
-    def frame_limits(model: Any, text_lengths: Tensor) -> Tensor:
-        return model.frame_limits(text_lengths)
-
-    return LoadedModel(replace(ACOUSTIC, inference=replace(stages, frame_limits=frame_limits)), model, options)
-
-
-def exported_waveglow(model: ExportedWaveGlow, options: dict[str, Any]) -> LoadedModel:
+def exported_waveglow(vocode: Call, denoiser: Call, config: WaveGlowConfig, options: dict[str, Any]) -> LoadedModel:
     """An exported WaveGlow for a Synthesizer, with the exported denoiser."""
     stages = VOCODER.inference
     assert isinstance(stages, VocoderInference)
 
-    def denoiser(model: Any, audio: AudioConfig) -> Denoising:
+    def make_denoiser(model: Any, audio: AudioConfig) -> Denoising:
         return partial(denoise, model, audio.filter_length)
 
-    return LoadedModel(replace(VOCODER, inference=replace(stages, denoiser=denoiser)), model, options)
+    spec = replace(VOCODER, inference=replace(stages, denoiser=make_denoiser))
+    return LoadedModel(spec, ExportedWaveGlow(vocode, denoiser, config), options)

@@ -21,7 +21,7 @@ from common.audio.stft import SILENCE, AudioConfig
 from common.inference.vocoders import MIN_FRAMES
 from common.layers import length_mask
 from exports.onnx_files import OPSET
-from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, MEMORY, STATE, STATE_AXES, TEXT, ExportPart
+from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, STATE, STATE_AXES, TEXT, ExportPart
 from exports.random_numbers import KeepMasks
 from exports.vocoders import VocoderExport
 from tacotron2.model import Tacotron2
@@ -164,13 +164,13 @@ class Assembly:
     def __init__(self, graphs: Mapping[str, onnx.ModelProto]) -> None:
         self.graphs, self.weights = graphs, list[TensorProto]()
 
-    def call(self, name: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> list[onnx.NodeProto]:
-        """The nodes of a graph with its inputs and outputs renamed; all other names are prefixed with the graph's."""
+    def call(self, name: str, **renamed: str) -> list[onnx.NodeProto]:
+        """The nodes of a graph, with some inputs and outputs renamed; names inside it are prefixed with the graph's."""
         graph = onnx.GraphProto()
         graph.CopyFrom(self.graphs[name].graph)
-        names = {value.name: f"{name}/unused/{value.name}" for value in graph.output} | dict(inputs) | dict(outputs)
-        missing = {value.name for value in graph.input} - set(inputs)
-        assert not missing, f"{name}: no {missing}"
+        names = {value.name: value.name for value in (*graph.input, *graph.output)}
+        assert renamed.keys() <= names.keys(), f"{name}: no {renamed.keys() - names.keys()}"
+        names |= renamed
         names |= {weight.name: f"{name}/{weight.name}" for weight in graph.initializer}  # else not in its Loops' bodies
         add_prefix_graph(graph, f"{name}/", rename_inputs=False, rename_outputs=False, inplace=True, name_map=names)
         self.weights += graph.initializer
@@ -227,22 +227,15 @@ def assemble(
     `defaults` are the values of max_steps and the vocoder's settings for calls that leave them out.
     """
     assembly = Assembly(graphs)
-    first = {value.name: value.name for value in graphs["start"].graph.output}
     nodes = [
-        *assembly.call("encoder", {name: name for name in ("ids", "lengths")}, {name: name for name in MEMORY}),
-        *assembly.call("start", {"values": "values", "seeds": "seeds"}, first),
+        *assembly.call("encoder"),
+        *assembly.call("start"),
         _decoder_loop(assembly),
         *assembly.call(
-            "collect",
-            {"frames": "all_frames", "steps": "decoder/last/steps", "max_steps": "max_steps"},
-            {"mels": "raw_mels", "mel_lengths": "mel_lengths", "lengths": "refined_lengths"},
+            "collect", frames="all_frames", steps="decoder/last/steps", mels="raw_mels", lengths="refined_lengths"
         ),
-        *assembly.call("postnet", {"mels": "raw_mels", "lengths": "refined_lengths"}, {"refined": "refined"}),
-        *assembly.call(
-            "fill",
-            {"refined": "refined", "mel_lengths": "mel_lengths", "lengths": "refined_lengths"},
-            {"mels": "mels", "vocoder_lengths": "vocoder_lengths"},
-        ),
+        *assembly.call("postnet", mels="raw_mels", lengths="refined_lengths"),
+        *assembly.call("fill", lengths="refined_lengths"),
         *_vocoder_loop(assembly, vocoder.names, hop_length),
     ]
     types = {TensorProto.INT64: np.int64, TensorProto.FLOAT: np.float32}
@@ -252,20 +245,11 @@ def assemble(
 
 def _decoder_loop(assembly: Assembly) -> onnx.NodeProto:
     """Decoder steps until every item has stopped, at most max_steps."""
-    names = ["frames", *STATE]
-    carried = {name: (f"first_{name}", f"next_{name}") for name in [*names, "steps", "running"]}
+    carried = {name: (f"first_{name}", f"next_{name}") for name in ["frames", *STATE, "steps", "running"]}
     body = [
-        *assembly.call("keep", {"step": "decoder/index", "seeds": "all_seeds"}, {"keep": "keep"}),
-        *assembly.call(
-            "decoder_step",
-            {name: name for name in [*names, *MEMORY, "keep"]},
-            {name: name for name in [*(f"next_{name}" for name in names), "gate"]},
-        ),
-        *assembly.call(
-            "stop",
-            {name: name for name in ("gate", "steps", "running")},
-            {"next_steps": "next_steps", "next_running": "next_running", "going_on": "decoder/on"},
-        ),
+        *assembly.call("keep", step="decoder/index", seeds="all_seeds"),
+        *assembly.call("decoder_step"),
+        *assembly.call("stop", going_on="decoder/on"),
         node("Identity", ["next_frames"], "step_frames"),
     ]
     return loop("decoder", "max_steps", carried, body, "step_frames", "all_frames")
@@ -283,7 +267,7 @@ def _vocoder_loop(assembly: Assembly, names: Sequence[str], hop_length: int) -> 
         node("Gather", ["vocoder_lengths", "item"], "item_frames"),
         node("Slice", ["item_mels", zero, "item_frames", axis_2], "own_mels"),
         node("Gather", ["all_seeds", "item"], "item_seed"),
-        *assembly.call("noise", {"mels": "own_mels", "seeds": "item_seed"}, {"z": "z"}),
+        *assembly.call("noise", mels="own_mels", seeds="item_seed"),
         *_vocoder_calls(assembly, names, "raw_audio"),
         node("Gather", ["audio_lengths", "item"], "item_samples"),
         node("Slice", ["raw_audio", zero, "item_samples", axis_1], "own_audio"),
@@ -306,8 +290,7 @@ def _vocoder_calls(assembly: Assembly, names: Sequence[str], result: str) -> lis
     for number, name in enumerate(names, 1):
         graph = assembly.graphs[name].graph
         sources = {"mels": "own_mels", "audio": f"audio_{number - 1}"}
-        inputs = {value.name: sources.get(value.name, value.name) for value in graph.input}
-        nodes += assembly.call(
-            name, inputs, {graph.output[0].name: result if number == len(names) else f"audio_{number}"}
-        )
+        renamed = {value.name: sources[value.name] for value in graph.input if value.name in sources}
+        renamed[graph.output[0].name] = result if number == len(names) else f"audio_{number}"
+        nodes += assembly.call(name, **renamed)
     return nodes

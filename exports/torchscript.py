@@ -17,7 +17,7 @@ from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
-from exports.models import ExportedWaveGlow, ScriptedTacotron2, exported_acoustic, exported_waveglow
+from exports.models import ScriptedTacotron2, exported_waveglow
 from exports.parts import ConvDenoiser
 from synthesizer import Synthesizer
 from tacotron2.guard import DecodingGuard
@@ -111,7 +111,7 @@ def load_vocoder(model: Any, denoiser: Any, config: WaveGlowConfig, options: dic
     def vocode(mels: Tensor, z: Tensor, sigma: Tensor) -> Tensor:
         return model.infer(mels, float(sigma), z)
 
-    return exported_waveglow(ExportedWaveGlow(vocode, denoiser, config), options)
+    return exported_waveglow(vocode, denoiser, config, options)
 
 
 def script_voice(voice: Synthesizer) -> Synthesizer:
@@ -123,7 +123,7 @@ def script_voice(voice: Synthesizer) -> Synthesizer:
     model, vocoding = voice.acoustic.model, voice.vocoding
     assert voice.config.plain, "only plain models can be scripted"
     check_guard(model.decoder.guard)
-    acoustic = exported_acoustic(ScriptedTacotron2(script_acoustic(model), model.config), voice.acoustic.options)
+    acoustic = voice.acoustic._replace(model=ScriptedTacotron2(script_acoustic(model), model.config), assumed="")
     if vocoding:
         modules = script_vocoder(vocoding.model, voice.audio)
         vocoding = load_vocoder(*modules, vocoding.model.config, vocoding.options)

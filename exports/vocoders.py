@@ -12,7 +12,7 @@ from common.audio.stft import AudioConfig
 from common.inference.vocoders import LoadedModel
 from common.spec import ModelSpec
 from exports import parts
-from exports.models import Call, ExportedPulseNoise, ExportedWaveGlow, exported_waveglow
+from exports.models import Call, ExportedPulseNoise, exported_waveglow
 from exports.parts import ExportPart
 from exports.pulse_noise import pulse_noise_parts
 from exports.random_numbers import Noise, WhiteNoise
@@ -37,8 +37,7 @@ class VocoderExport:
 
 
 def _load_waveglow(calls: Mapping[str, Call], config: Mapping[str, Any], options: dict[str, Any]) -> LoadedModel:
-    model = ExportedWaveGlow(calls["waveglow"], calls["denoiser"], WaveGlowConfig.from_dict(dict(config)))
-    return exported_waveglow(model, options)
+    return exported_waveglow(calls["waveglow"], calls["denoiser"], WaveGlowConfig.from_dict(dict(config)), options)
 
 
 def _load_pulse_noise(calls: Mapping[str, Call], config: Mapping[str, Any], options: dict[str, Any]) -> LoadedModel:

@@ -18,7 +18,7 @@ from common.options import from_options
 from exports import engines, torchscript
 from exports.manifest import NAME as MANIFEST
 from exports.manifest import ExportManifest, read_manifest
-from exports.models import Call, PartwiseTacotron2, ScriptedTacotron2, exported_acoustic
+from exports.models import Call, PartwiseTacotron2, ScriptedTacotron2
 from exports.vocoders import VOCODERS
 from models import default_options
 from synthesizer import Synthesizer
@@ -64,7 +64,7 @@ def load_voice(
     with precision.separate_rng(device, 0):
         acoustic, vocoder = RUNTIMES[target](directory, manifest, options, device)
     description = f"{manifest.voice}, exported to {directory} for {target}"
-    return Synthesizer(exported_acoustic(acoustic, options), vocoder, config, device, description)
+    return Synthesizer(LoadedModel(ACOUSTIC, acoustic, options), vocoder, config, device, description)
 
 
 def _with_options(

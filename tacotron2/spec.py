@@ -236,6 +236,6 @@ SPEC = ModelSpec(
         notes=notes,
         dropped=find_dropped,
         guard=use_guard,
-        frame_limits=Tacotron2.frame_limits,
+        frame_limits=lambda model, text_lengths: model.frame_limits(text_lengths),
     ),
 )
