@@ -20,7 +20,6 @@ from scipy.io import wavfile
 
 from common.errors import DataError
 from common.inference.config import SynthesisConfig
-from exports.manifest import read_manifest
 from exports.triton import CHECKPOINTS, WARM_UP
 from synthesizer import Line, Synthesizer
 from tests.browser import wait
@@ -56,13 +55,6 @@ def test_the_checkpoints_of_a_repository_are_the_voice(export_of, source) -> Non
     (ours,) = voice_of(export_of("triton"), plain=True).speak_batch(lines).speeches
     (theirs,) = source.voice.speak_batch(lines).speeches
     assert len(ours.audio) and torch.equal(ours.audio, theirs.audio)
-
-
-def test_the_manifest_lists_all_files(export_of) -> None:
-    directory = export_of("triton")
-    files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
-    assert set(read_manifest(directory).files) == files - {"export.json"}
-    assert {"tts/1/model.py", "tts_stream/1/model.py", "tts/config.pbtxt", "tts_stream/config.pbtxt"} < files
 
 
 def test_config_pbtxt_is_a_model_config(export_of) -> None:

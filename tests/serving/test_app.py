@@ -225,7 +225,21 @@ REFUSALS += [
     ({"json": {"input": "Two.", "vocoder": "flute"}}, "vocoder", "vocoder_not_found", "'flute' is not one of"),
     ({"content": b'{"input":', "headers": JSON}, "body", "invalid_body", "not JSON, at character"),
     ({"content": b'{"input": "Two."}', "headers": TEXT}, "body", "invalid_body", "Type: application/json"),
-    ({"content": b'{"input": "\xe9"}', "headers": JSON}, "body", "invalid_body", "expected JSON in UTF-8"),
+    ({"content": b"", "headers": JSON}, "body", "invalid_body", "body: missing"),
+    ({"content": b'{"input": "\\ud800"}', "headers": JSON}, "input", "nothing_to_say", "holds nothing to speak"),
+]
+UNREADABLE = (b'{"input": "\xe9"}', b'{"input": "\xff\xfe"}', b"[" * 100_000, b'{"input": ' * 50_000 + b"1")
+UNREADABLE += (b'{"input": "a", "seed": ' + b"9" * 5000 + b"}",)
+REFUSALS += [
+    ({"content": body, "headers": JSON}, "body", "invalid_body", "expected JSON in UTF-8") for body in UNREADABLE
+]
+REFUSALS += [
+    ({"content": b'{"input": "a", "%s": %s}' % (name, value), "headers": JSON}, name.decode(), code, words)
+    for name, value, code, words in (
+        (b"seed", b"1e999", "invalid_body", "inf: Input should be a finite number"),
+        (b"speed", b"NaN", "invalid_body", "nan: Input should be a finite number"),
+        (b"voice", b'{"id": "\\u0000"}', "voice_not_found", "is not one of embedded"),
+    )
 ]
 
 

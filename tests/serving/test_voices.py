@@ -112,12 +112,9 @@ def test_a_voice_of_a_folder_speaks_as_the_library_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_of_a_training_are_loaded_and_wrong_ones_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_a_training_are_loaded(tmp_path: Path) -> None:
     tiny = train_tiny_model("Tacotron2")
     make_voice(tmp_path / "good" / "tiny", checkpoint_Tacotron2_last__pt=tiny)
     voices = voices_of(tmp_path / "good", embedded=False)
     voices.load("cpu")
     assert voices.get(SpeechRequest(text="", voice="tiny")).audio.n_mel_channels == 10
-    make_voice(tmp_path / "bad" / "mixed", tacotron2__pt=tiny, waveglow__safetensors=EMBEDDED / "waveglow.safetensors")
-    with pytest.raises(DataError, match="different audio settings"):
-        voices_of(tmp_path / "bad", embedded=False).load("cpu")

@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.data.filelist import BadRows
 from common.draws import Draws
 from common.errors import UsageError
 from common.inference.stages import (
     Line,
     MelBatch,
-    check_texts,
     combine_numbers,
     join_pieces,
     mels_from_texts,
@@ -299,23 +297,6 @@ def test_a_line_is_left_out_where_a_piece_does_not_fit_and_other_errors_pass() -
     assert cramped.speak_batch(lines_from(["ab-abcdef", "ab"])).speeches[0] is None
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         simple_voice(SmallMemory(0, RuntimeError, "shapes do not fit")).speak_batch([Line("a")])
-
-
-def test_mistakes_have_the_numbers_of_their_lines() -> None:
-    def encode_small(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
-        if bad := {number: "a capital" for number, text in enumerate(texts) if text != text.lower()}:
-            raise BadRows(bad)
-        return encode(texts, options)
-
-    loaded = simple_voice().acoustic
-    stages = AcousticInference(encode=encode_small, spell=lambda text, options: list(text))
-    loaded = loaded._replace(spec=argparse.Namespace(flag="reader", inference=stages))  # type: ignore[arg-type]
-    texts = ["a"] * 200
-    check_texts(texts, loaded)
-    texts[3] = texts[170] = "A"
-    with pytest.raises(BadRows) as caught:
-        check_texts(texts, loaded)
-    assert caught.value.problems == {3: "a capital", 170: "a capital"}
 
 
 def test_batches_are_of_about_one_length_and_numbers_and_sounds_are_those_of_each() -> None:

@@ -184,18 +184,6 @@ def voice(longest_piece: int = 0, model: nn.Module | None = None) -> Synthesizer
     return simple_voice(model, waveglow(), longest_piece=longest_piece)
 
 
-def test_an_item_of_a_batch_has_its_own_noise() -> None:
-    vocode, mels, lengths = waveglow(), torch.randn(3, 3, 12), torch.tensor([12, 9, 10])
-    keys = [(7, 0, 0), (7, 1, 0), (7, 2, 0)]
-    together, _ = vocode(mels, lengths, Draws.of(keys, "vocoder", CPU))
-    for item, key in enumerate(keys):
-        one = slice(item, item + 1)
-        alone, _ = vocode(mels[one], lengths[one], Draws.of([key], "vocoder", CPU))
-        samples = int(lengths[item]) * 4
-        assert torch.equal(together[item, :samples], alone[0, :samples])
-        assert together[item].abs().max() > 0.1
-
-
 def audio_of(line: Line, limit: int) -> Tensor:
     (speech,) = voice(limit).speak_batch([line]).speeches
     assert speech is not None
@@ -241,23 +229,6 @@ def test_values_that_are_not_finite_name_their_line() -> None:
         voice(4, Overflowing()).speak_batch([Line("abc", 0, 0), Line("abcd-ab", 0, 4)])
     assert list(error.value.problems) == [4]
     assert "NaN or infinite mels" in error.value.problems[4]
-
-
-def test_a_stream_yields_no_audio_that_is_not_finite() -> None:
-    class Overflowing(FirstMels):
-        """The second of two parts overflows."""
-
-        def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
-            yield self.share * mels[0, 0, :4]
-            yield torch.tensor([0.5, torch.nan])
-            return self(mels, lengths, draws)
-
-    parts = []
-    with pytest.raises(BadRows) as error:
-        for part in simple_voice(vocoder=Overflowing()).stream_line(Line("abc", 0, 4)):
-            parts.append(part)
-    assert [part.tolist() for part in parts] == [[0.125, 0.125, 0.25, 0.25]]
-    assert list(error.value.problems) == [4] and "NaN or infinite audio" in error.value.problems[4]
 
 
 @pytest.mark.parametrize("text", ["abcde-b", "b-abcde", "abcde-abcde"])
