@@ -18,14 +18,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache, partial
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import soundfile
-from tqdm import tqdm
 
+from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, make_folder, read_lines
 from common.parser import Parser
@@ -84,17 +84,11 @@ class Speaker:
         return Heard(clip.name, len(audio) / SAMPLING_RATE, words.errors, words.count, round(rate, 3), text)
 
 
-_speaker: Speaker | None = None  # of this process
+speaker_of = cache(Speaker)  # one in each process
 
 
-def _start(name: str, wavs: Path) -> None:
-    global _speaker
-    _speaker = Speaker(name, wavs)
-
-
-def _speak(clip: CorpusClip) -> Heard:
-    assert _speaker is not None
-    return _speaker(clip)
+def _speak(name: str, wavs: Path, clip: CorpusClip) -> Heard:
+    return speaker_of(name, wavs)(clip)
 
 
 def read_heard(path: Path) -> dict[str, Heard]:
@@ -107,11 +101,9 @@ def read_heard(path: Path) -> dict[str, Heard]:
 def speak(clips: list[CorpusClip], output: Path, speaker: str, workers: int) -> Iterator[Heard]:
     """Speak clips and append what was heard to heard.tsv."""
     make_folder(output / "wavs")
-    with (
-        (output / "heard.tsv").open("a", encoding="utf-8") as ledger,
-        get_context("spawn").Pool(workers, _start, (speaker, output / "wavs")) as pool,
-    ):
-        for heard in pool.imap_unordered(_speak, clips):
+    work = partial(_speak, speaker, output / "wavs")
+    with (output / "heard.tsv").open("a", encoding="utf-8") as ledger:
+        for heard in stream_parallel(work, clips, workers, "speak", chunk=1):
             ledger.write("\t".join(str(value).replace("\t", " ") for value in heard) + "\n")
             ledger.flush()
             yield heard
@@ -153,10 +145,8 @@ def main() -> None:
     heard = read_heard(args.output / "heard.tsv")
     missing = [clip for clip in clips if clip.name not in heard]
     try:
-        with tqdm(total=len(missing), unit="clip", desc="speak") as bar:
-            for one in speak(missing, args.output, args.speaker, args.workers) if missing else ():
-                heard[one.name] = one
-                bar.update()
+        for one in speak(missing, args.output, args.speaker, args.workers):
+            heard[one.name] = one
     finally:
         write_filelists(clips, heard, args.output)
         print(f"{summary(heard)}, in {args.output}", file=sys.stderr)
