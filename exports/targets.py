@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 
 from common import precision
-from common.arguments import actions_of, add_audio_arguments
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.voice_folder import default_vocoder
-from common.spec import config_of
 from exports import parts, torchscript, triton, web
 from exports.engines import build_script, compile_package, missing_compiler, no_engines
 from exports.manifest import ExportManifest, ExportWriter
@@ -151,20 +149,16 @@ def load_source(
 
 def settings_of(source: ExportSource) -> dict[str, Any]:
     """The manifest's entries about the voice."""
-    voice, loaded = source.voice, (source.voice.acoustic, source.voice.vocoding)
-    options: dict[str, Any] = {}
-    audio = [action.dest for action in actions_of(add_audio_arguments)]
-    for one in filter(None, loaded):
-        names = [*audio, *one.spec.stored_options, *one.spec.run_options]
-        options |= {name: one.options[name] for name in names if name in one.options}
+    voice, settings = source.voice, source.voice.settings()
+    loaded = filter(None, (voice.acoustic, voice.vocoding))
     return {
         "voice": voice.description,
         "versions": {"python": platform.python_version()}
         | {name: found for name in ("torch", *EXTRA_PACKAGES) if (found := _version(name))},
-        "models": {one.spec.name: config_of(one.model) for one in loaded if one},
-        "options": options,
-        "sigma_infer": voice.config.sigma_infer,
-        "denoising_strength": voice.denoising_strength,
+        "models": {one.spec.name: settings.pop(f"{one.spec.flag}_config") for one in loaded},
+        "sigma_infer": settings.pop("sigma_infer"),
+        "denoising_strength": settings.pop("denoising_strength"),
+        "options": settings,  # the others
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from common.arguments import actions_of, add_audio_arguments
+from common.checkpoint.weights import data_to_store
 from common.inference.vocoders import LoadedModel
 from common.spec import config_of
 from synthesizer import Synthesizer
@@ -110,8 +110,7 @@ def _parameters(values: Mapping[str, Any]) -> str:
 
 def _checkpoint(loaded: LoadedModel) -> bytes:
     """A checkpoint of weights and settings, as `Synthesizer.from_checkpoints` reads it."""
-    names = [action.dest for action in actions_of(add_audio_arguments)] + list(loaded.spec.stored_options)
-    data = {name: loaded.options[name] for name in names if name in loaded.options}
-    contents = {"state_dict": loaded.model.state_dict(), "config": config_of(loaded.model), "data": data}
+    contents = {"state_dict": loaded.model.state_dict(), "config": config_of(loaded.model)}
+    contents["data"] = data_to_store(loaded.options, loaded.spec)
     torch.save(contents, buffer := io.BytesIO())
     return buffer.getvalue()

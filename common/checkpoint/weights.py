@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from common.audio.stft import AudioConfig
 from common.errors import DataError, listed
-from common.spec import ModelSpec
+from common.spec import ModelSpec, Options
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around it
 UNBUILDABLE = (ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError)  # raised for malformed configs
@@ -79,6 +79,11 @@ def data_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return {name.name: config[name.name] for name in fields(AudioConfig) if name.name in config} | checkpoint.get(
         "data", {}
     )
+
+
+def data_to_store(options: Options, spec: ModelSpec) -> dict[str, Any]:
+    """Return the settings of text and audio that a checkpoint stores, since inference has to share them with training."""
+    return {name: options[name] for name in (*(field.name for field in fields(AudioConfig)), *spec.stored_options)}
 
 
 class FillFromFile(TorchFunctionMode):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from common import precision
-from common.audio.stft import AudioConfig
 from common.checkpoint.files import (
     best_path,
     checkpoint_path,
@@ -25,7 +24,7 @@ from common.checkpoint.files import (
     save_checkpoint,
     save_copy,
 )
-from common.checkpoint.weights import current_layout, data_of, load_weights
+from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights
 from common.errors import DataError, UsageError, listed, printable
 from common.run import distributed
 from common.run.distributed import Dist
@@ -44,11 +43,6 @@ class Start(NamedTuple):
 
     path: Path | None
     checkpoint: dict[str, Any]
-
-
-def stored_data_options(settings: Options, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of text and audio that inference has to share with training."""
-    return {name: settings[name] for name in (*(field.name for field in fields(AudioConfig)), *names)}
 
 
 def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) -> Path:
@@ -129,7 +123,7 @@ def _describe(state: TrainState) -> dict[str, Any]:
         "epoch": state.progress.epoch,
         "iteration": state.progress.iteration,
         "config": config_of(state.model),
-        "data": stored_data_options(options.model, state.setup.spec.stored_options),
+        "data": data_to_store(options.model, state.setup.spec),
         "seed": options.run.seed,
         "state_dict": sharding.gather_full(state.model.state_dict()),
     }
