@@ -25,7 +25,7 @@ from common.inference.pictures import LIGHT, Look, Pictures, draw_speech
 from common.inference.stages import Speech
 from studio.page.choices import OWN, ChosenFiles, VoiceChoice, find_files
 from studio.project import Project
-from synthesizer import Choice, Line, Synthesizer
+from synthesizer import Line, Synthesizer
 
 MOST_CHARACTERS = 1000  # of a text
 LARGEST = {"seed": LARGEST_SEED, "sigma": 10.0, "strength": 10.0}
@@ -80,12 +80,6 @@ class Sample(NamedTuple):
         return f"{self.name}: {seconds:.2f} s of speech, computed in {self.computing:.1f} s{loading}; seed {self.seed}.{limit}"
 
 
-class _LoadedVoice(NamedTuple):
-    key: Any
-    voice: Synthesizer
-    name: str
-
-
 class SampleSpeaker:
     """Speaks requests one at a time in a low-priority thread, and keeps only the newest request's models in memory.
 
@@ -96,7 +90,7 @@ class SampleSpeaker:
 
     def __init__(self, cpu: bool = False, is_training: Callable[[], bool] = lambda: False) -> None:
         self.cpu, self.is_training = cpu, is_training
-        self._loaded: _LoadedVoice | None = None
+        self._loaded: tuple[Any, Synthesizer] | None = None  # what the voice was loaded from, and the voice
         self._thread = ThreadPoolExecutor(1, "samples", initializer=lower_priority)
 
     def speak(self, request: SampleRequest) -> Sample:
@@ -116,7 +110,7 @@ class SampleSpeaker:
         start = time.perf_counter()
         loaded = self._load(request)
         loading = time.perf_counter() - start
-        voice = loaded.voice.with_settings(request.seed, request.sigma, request.strength)
+        voice = loaded.with_settings(request.seed, request.sigma, request.strength)
         start = time.perf_counter()
         try:
             line = Line(request.text, request.seed)
@@ -127,28 +121,27 @@ class SampleSpeaker:
         if speech is None:
             raise DataError("not enough memory for this text; try a shorter one")
         symbols = [voice.symbols(part.text) for part in speech.parts]
-        return Sample(speech, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
+        return Sample(speech, symbols, voice.description, request.seed, loading, time.perf_counter() - start)
 
-    def _load(self, request: SampleRequest) -> _LoadedVoice:
-        """Return the models of a request, after dropping those of another."""
+    def _load(self, request: SampleRequest) -> Synthesizer:
+        """Return the voice of a request, after dropping another one."""
         device = precision.pick_device(cpu=self.cpu or self.is_training())
         files = find_files(request.project, request.voice, request.vocoder)
-        if self._loaded and self._loaded.key == (files, str(device), stamps(files.paths)):
-            return self._loaded
+        if self._loaded and self._loaded[0] == (files, str(device), stamps(files.paths)):
+            return self._loaded[1]
         self._loaded = None
         precision.free_cached_memory(device)
-        (voice, name), stamp = read_unchanged(files.paths, lambda: load_voice(files, device))
-        self._loaded = _LoadedVoice((files, str(device), stamp), voice, name)
-        return self._loaded
+        voice, stamp = read_unchanged(files.paths, lambda: load_voice(files, device))
+        self._loaded = (files, str(device), stamp), voice
+        return voice
 
 
-def load_voice(files: ChosenFiles, device: torch.device) -> tuple[Synthesizer, str]:
-    """Load the models of a choice. Returns the voice, and its name with the epochs."""
+def load_voice(files: ChosenFiles, device: torch.device) -> Synthesizer:
+    """Load the models of a choice; their names with the epochs are the voice's description."""
     names = [name_with_epoch(files.acoustic), name_with_epoch(files.vocoder) if files.vocoder else GRIFFIN_LIM]
-    vocoder = files.vocoder.checkpoint if files.vocoder else None
-    choice = Choice(files.acoustic.checkpoint, vocoder, files.acoustic.label)
+    pair = files.acoustic.checkpoint, files.vocoder.checkpoint if files.vocoder else None
     config = SynthesisConfig(denoising_strength=files.strength)
-    return Synthesizer.from_choice(choice, config=config, device=device), " with ".join(names)
+    return Synthesizer.from_checkpoints(*pair, config=config, device=device, description=" with ".join(names))
 
 
 def name_with_epoch(choice: VoiceChoice) -> str:
