@@ -112,6 +112,9 @@ def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -
     strings = dict.fromkeys(nulls, "") | {"sample_rate": "22050", "seed": "3"}  # as forms send them
     for more in (nulls, strings, {"voice": "Alloy", "model": "TTS-1", "response_format": "PCM"}, {"voice": "EMBEDDED"}):
         assert call(app, "POST", SPEECH, json=body | more).content == pcm("Two.")
+    settings = {"vocoder": "WaveGlow", "denoising_strength": 0.2}
+    expected = pcm("Two.", 5, sigma_infer=0.5, **settings | {"vocoder": "waveglow"})
+    assert speak(app, seed=5, sigma=0.5, **settings).content == expected
     query = {"text": "Two.", "voice": "nova", "speed": ""} | {name: body[name] for name in list(body)[1:]}
     answer = call(app, "GET", SPEECH, params=query)
     assert answer.content == pcm("Two.") and answer.headers["content-disposition"] == 'inline; filename="speech.pcm"'

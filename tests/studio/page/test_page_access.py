@@ -82,28 +82,24 @@ def test_loopback_needs_no_token(local):
     answer = ask(local, "/")
     assert answer.status == 200 and "Voice studio" in answer.text
     assert answer.headers["X-Frame-Options"] == "DENY"
-    for name in ("localhost", "127.0.0.1", "[::1]", "LOCALHOST", "127.8.9.10"):
-        assert ask(local, "/", Host=f"{name}:{local.port}").status == 200
+    assert ask(local, "/", Host=f"localhost:{local.port}").status == 200
+    origin = local.address.rstrip("/")
+    assert ask(local, "/gradio_api/queue/join", "POST", b"{}", Origin=origin).status == 422  # read, and found empty
 
 
 @pytest.mark.parametrize("path", ROUTES)
-@pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", ""])
+@pytest.mark.parametrize("name", ["evil.example", ""])  # others: tests/common/web
 def test_foreign_names_are_refused_on_loopback(local, path, name):
     """A page elsewhere may let its own name stand for 127.0.0.1."""
     answer = ask(local, path, Host=name)
     assert answer.status == 403 and "this machine alone" in answer.text and SECRET not in answer.text
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://["])
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1"])  # others: tests/common/web
 @pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/upload", "/gradio_api/run/x"])
 def test_other_pages_may_not_send(local, path, origin):
     answer = ask(local, path, "POST", b"{}", Origin=origin, Content_Type="application/json")
     assert answer.status == 403 and "comes from another page" in answer.text
-
-
-def test_the_own_page_may_send(local):
-    origin = local.address.rstrip("/")
-    assert ask(local, "/gradio_api/queue/join", "POST", b"{}", Origin=origin).status == 422  # read, and found empty
 
 
 @pytest.mark.parametrize("path", ["/", "/config", "/gradio_api/queue/join"])
@@ -242,7 +238,7 @@ def call(server: PageServer, name: str, event: str, data: list[object]) -> str:
     return "".join(lines)
 
 
-NAMES = ["..", "../outside", "/etc", "linked", "mine/../../outside", "", "mine\n", None]
+NAMES = ["../outside", "linked", None]  # others: test_recordings.py
 
 
 def files_of(folder: Path) -> dict[str, float]:

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ import torch
 from common.audio.audio_processing import load_audio, to_pcm
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.errors import DataError, UsageError
+from common.inference.config import DENOISING_STRENGTH, EMBEDDED_DENOISING_STRENGTH
 from studio.page.choices import find_files, list_vocoders, list_voices
-from studio.page.samples import ATTEMPTS, SampleRequest, SampleSpeaker, read_unchanged
+from studio.page.samples import ATTEMPTS, SampleRequest, SampleSpeaker, load_voice, read_unchanged
+from studio.plan.file import Plan, write_plan
 from studio.project import Project
 from studio.wording import without_folders
-from synthesizer import SynthesisConfig, Synthesizer
+from synthesizer import EMBEDDED, SynthesisConfig, Synthesizer
 from tests.recipe import ROOT, succeed
-from tests.studio.projects import add_runs, add_voice, make_project
+from tests.studio.projects import SETTINGS, add_runs, add_voice, make_project
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +82,16 @@ def test_finished_and_embedded_voices_speak_as_the_command(
     sample = speaker.speak(SampleRequest(project=project, text="Two.", voice="embedded", seed=3))
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu").speak("Two.")
     assert torch.equal(sample.speech.audio, expected.audio)
+
+
+def test_a_vocoder_of_a_run_has_the_strength_that_its_plan_gives_the_voice(project: Project) -> None:
+    humming = replace(SETTINGS, warm_start=str(EMBEDDED / "waveglow.safetensors"))
+    for models, strength in (({"WaveGlow": humming}, EMBEDDED_DENOISING_STRENGTH), ({}, DENOISING_STRENGTH)):
+        write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models=models))
+        voice = load_voice(find_files(project, "Tacotron2 last", "WaveGlow best"), torch.device("cpu"))
+        assert voice.denoising_strength == strength
+        assert find_files(project, "voice", "voice waveglow").strength is None  # the finished one stores its own
+    project.plan.unlink()
 
 
 def test_models_stay_until_another_one_is_chosen_or_written(project: Project, speaker: SampleSpeaker) -> None:
