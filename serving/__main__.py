@@ -69,7 +69,6 @@ class SpeechServer(Server):
             # The other parser, httptools, does not limit headers.
             "http": partial(Connection, patience=config.idle_timeout, most=most_connections()),
             "h11_max_incomplete_event_size": LONGEST_HEADERS,
-            "ws": "none",
             # In a turn of its loop, asyncio accepts up to `backlog` connections; only then can they be closed for lack of room.
             "backlog": ACCEPTED_AT_ONCE,
         }

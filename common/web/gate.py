@@ -1,4 +1,4 @@
-"""Checks at the gate of a server: the secret that a request carries, its origin, the host it names; and the refusal."""
+"""Checks at the gate of a server: the secret that a request carries, its origin, the host it names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
-
-DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
-POLICY = 1008  # code of a WebSocket closed for a breach of policy (RFC 6455, 7.4.1)
 
 
 def is_secret(found: bytes | None, secret: str) -> bool:
@@ -43,7 +37,7 @@ def _credentials(headers: Headers, scheme: str) -> bytes | None:
 
 
 def is_own_origin(headers: Headers) -> bool:
-    """True unless a page of another origin sends the request. Browsers leave WebSockets to this check (RFC 6455, 10.2)."""
+    """True unless a page of another origin sends the request."""
     origin = headers.get("origin")
     return origin is None or origin_host(origin) == headers.get("host", "").lower() != ""
 
@@ -71,16 +65,3 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
-
-
-async def refuse(answer: Response, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send the answer to a request that may not pass. A WebSocket is refused before it opens, with 403 and the reason where the
-    server cannot send the answer itself.
-    """
-    if scope["type"] == "http":
-        await answer(scope, receive, send)
-    elif DENIAL in scope.get("extensions", {}):
-        await WebSocket(scope, receive, send).send_denial_response(answer)
-    else:
-        await receive()
-        await send({"type": "websocket.close", "code": POLICY, "reason": reason})

@@ -8,23 +8,18 @@ import uvicorn
 
 
 class Server(uvicorn.Server):
-    """A server without access log or Server header. After `end`, clients have `last_seconds` to read the rest of their answers.
+    """A server without access log, Server header and WebSockets. After `end`, clients have `last_seconds` to read their answers.
 
     `options` are further settings of uvicorn.Config.
     """
 
     def __init__(self, app: Any, last_seconds: int, **options: Any) -> None:
-        options |= {"access_log": False, "server_header": False, "timeout_graceful_shutdown": last_seconds}
-        super().__init__(uvicorn.Config(app, **options))
+        options |= {"access_log": False, "server_header": False, "ws": "none"}
+        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=last_seconds, **options))
         self.app = app
 
     def end(self) -> None:
-        """Close the connections that open pages keep, which would delay the end, then stop."""
-        end_pages(self.app)
+        """Close the connections that open pages keep, which would delay the end, then stop. Apps list how as `state.end_pages`."""
+        for end in getattr(self.app.state, "end_pages", ()):
+            end()
         self.should_exit = True
-
-
-def end_pages(app: Any) -> None:
-    """Close the connections that the open pages of an app keep. studio.page.parts.mount_page and its callers list how."""
-    for end in getattr(app.state, "end_pages", ()):
-        end()

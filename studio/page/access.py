@@ -20,7 +20,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.web.gate import bearer_token, host_name, is_loopback, is_own_origin, is_secret, refuse
+from common.web.gate import bearer_token, host_name, is_loopback, is_own_origin, is_secret
 
 COOKIE = "studio-token"
 PARAMETER = "token"  # of the address that is printed
@@ -54,14 +54,12 @@ class TokenGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer it."""
-        if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, send)
-            return
-        answer = self.answer(scope)
-        if answer is None:
-            await self.app(scope, receive, _with_headers(send))
-        else:
-            await refuse(answer, "", scope, receive, _with_headers(send))
+        if scope["type"] == "http":
+            send = _with_headers(send)
+            if answer := self.answer(scope):
+                await answer(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
     def answer(self, scope: Scope) -> Response | None:
         """Return the answer to a request that may not pass; None where it may."""
@@ -69,16 +67,14 @@ class TokenGate:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.access.token is None and not is_loopback(host_name(host)):
             return PlainTextResponse(WRONG_HOST.format(host=repr(host)), 403)
-        changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
-        if changes and not is_own_origin(headers):
+        if scope["method"] not in SAFE_METHODS and not is_own_origin(headers):
             return PlainTextResponse(WRONG_ORIGIN.format(origin=repr(origin)), 403)
         return None if self.access.token is None else self._check_token(scope, headers, self.access.token)
 
     def _check_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         """Return the answer to a request without the token; one with it in its address gets the cookie."""
         found = parse_qs(scope["query_string"].decode("latin-1")).get(PARAMETER, [""])[0]
-        is_address = scope["type"] == "http" and scope["method"] == "GET"
-        if is_address and is_secret(found.encode("utf-8", "surrogateescape"), token):
+        if scope["method"] == "GET" and is_secret(found.encode("utf-8", "surrogateescape"), token):
             return self._welcome(scope, token)
         cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "").encode("utf-8", "surrogateescape")
         if is_secret(cookie, token) or is_secret(bearer_token(headers), token):

@@ -93,7 +93,7 @@ def test_the_latest_turns_alone_are_passed_on(remembered: int) -> None:
 
 
 def test_each_sentence_has_a_number_of_its_own():
-    """Equal sentences of one answer draw different noise, as sentences of the WebSocket do."""
+    """Equal sentences of one answer draw different noise."""
     audio = speak(iter(["Two.", "Two."]), library_voice().with_settings(3))
     pause = torch.zeros(round(TEXT_PAUSE * 22050))
     assert torch.equal(audio, torch.cat([reference("Two.", 3, 0), pause, reference("Two.", 3, 1), pause]))

@@ -40,7 +40,7 @@ def pitch(samples: np.ndarray, rate: int) -> float:
     return float(np.argmax(spectrum)) * rate / len(samples)
 
 
-@pytest.mark.parametrize("name", sorted(set(CODECS) - {"pcm", "g711_ulaw", "g711_alaw"}))  # those: test_files.py
+@pytest.mark.parametrize("name", sorted(set(CODECS) - {"pcm", "g711_ulaw", "g711_alaw"}))  # those: test_app.py
 def test_a_file_in_parts_has_the_tone_at_its_level(name: str) -> None:
     samples, rate = decode(encode(name, tone()))
     assert rate == (48000 if name == "opus" else RATE)
