@@ -38,7 +38,7 @@ def prenet_of(config: Tacotron2Config) -> Prenet:
 
 
 class ScriptedTacotron2:
-    """exports.torchscript.FreeRun as a model."""
+    """exports.torchscript.ScriptedFreeRun as a model."""
 
     def __init__(self, module: Any, config: Tacotron2Config) -> None:
         self.module, self.config, self.prenet = module, config, prenet_of(config)
