@@ -11,11 +11,10 @@ import argparse
 import re
 from pathlib import Path
 
-from common.data.filelist import write_filelist
+from common.data.filelist import list_path, write_list
 from common.errors import DataError, exit_on_user_error, shorten_list
 from common.files import read_lines
 from common.parser import Parser
-from common.progress import counted
 
 CLIPS = 13100  # of LJSpeech-1.1
 CLIP_ID = re.compile(r"LJ\d{3}-\d{4}")
@@ -111,13 +110,11 @@ def main(argv: list[str] | None = None) -> None:
     if missing:
         names = ", ".join(shorten_list(missing))
         raise DataError(f"{args.corpus / 'wavs'}: no {names}; delete {args.corpus} and run again")
-    wanted = [(kind, f"_{name}", clips) for kind in KINDS for name, clips in lists.items()]
+    wanted = [(kind, name, clips) for kind in KINDS for name, clips in lists.items()]
     wanted.append(("mel", "", sorted(transcripts)))  # the published list of all mels
     for kind, name, clips in wanted:
-        target = args.filelists / f"ljs_{kind}_text{name}_filelist.txt"
-        content = "".join(f"{KINDS[kind].format(clip)}|{transcripts[clip]}\n" for clip in clips)
-        outcome = write_filelist(target, content) if clips else "left out, as none of its clips exist"
-        print(f"filelists: {target}: {counted(len(clips), 'clip')}, {outcome}")
+        rows = [(KINDS[kind].format(clip), transcripts[clip]) for clip in clips]
+        write_list(list_path(args.filelists, "ljs", kind, name), rows)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from common.arguments import copy_arguments, positive, sampling_rate, seconds, share_or_number, words_of
+from common.arguments import copy_arguments, positive, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
-from common.data.filelist import Utterance, choose_held_out, has_lines, write_filelist
+from common.data.filelist import Utterance, choose_held_out, list_path, write_list
 from common.data.mels import mel_path_of, unusable_rows
 from common.data.recordings import (
     CheckedClip,
@@ -39,7 +39,7 @@ from common.data.recordings import (
 )
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems, shorten_list
 from common.files import locate_problems
-from common.options import add_fields, from_options, option
+from common.options import add_fields, flag_of, from_options, option
 from common.parser import Parser
 from common.progress import counted
 from common.spec import Options
@@ -49,6 +49,7 @@ from scripts import asterisk
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
+Clips = Mapping[Recording, CheckedClip]
 ACOUSTIC = acoustic_spec()  # the model of the printed commands
 
 
@@ -62,8 +63,7 @@ class RecordingsOptions:
     name: str | None = option(
         None, "name of the filelists and of the folder of copies (default: that of the folder or list)"
     )
-    resample: bool = option(False, "convert other sampling rates, and stereo to mono")
-    trim_silence: bool = option(False, "trim silence at both ends to 50 ms")
+    treatment: Treatment
     min_duration: float | None = option(
         None, "leave out clips shorter than S seconds after trimming", type=seconds, metavar="S"
     )
@@ -72,9 +72,6 @@ class RecordingsOptions:
     )
     validation: float = option(
         0.05, "validation clips: a number, or a share below 1", type=share_or_number, metavar="N"
-    )
-    sampling_rate: int = option(
-        AudioConfig.sampling_rate, "sampling rate of all clips in Hz", "-sr", type=sampling_rate
     )
     num_workers: int = option(os.cpu_count() or 1, "processes", type=positive)
     filelists: Path | None = option(None, "folder for the filelists (default: the project's)")
@@ -88,20 +85,11 @@ class RecordingsOptions:
             raise UsageError(f"--min-duration {self.min_duration:g}: more than --max-duration {self.max_duration:g}")
 
     @property
-    def treatment(self) -> Treatment:
-        """How to treat the recordings."""
-        return Treatment(self.sampling_rate, self.resample or self.dataset == ASTERISK, self.trim_silence)
-
-    @property
-    def audio_words(self) -> list[str]:
-        """The flags of audio for the commands that follow."""
-        words = [] if self.sampling_rate == AudioConfig.sampling_rate else ["--sampling-rate", str(self.sampling_rate)]
-        return words + (["--mel-fmax", str(self.mel_fmax)] if self.mel_fmax < AudioConfig.mel_fmax else [])
-
-    @property
-    def mel_fmax(self) -> float:
-        """The highest frequency of mels, at most half the sampling rate."""
-        return min(AudioConfig.mel_fmax, self.sampling_rate / 2)
+    def audio(self) -> dict[str, float]:
+        """The options of audio that are no defaults: the rate, and half of it as the highest frequency of mels if that is lower."""
+        rate = self.treatment.sampling_rate
+        given = {"sampling_rate": rate, "mel_fmax": min(AudioConfig.mel_fmax, rate / 2)}
+        return {name: value for name, value in given.items() if value != getattr(AudioConfig, name)}
 
 
 def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
@@ -113,6 +101,7 @@ def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     folder = "folder for copies (default: the project's folder)"
     parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)
     add_fields(parser, RecordingsOptions)
+    add_fields(parser, Treatment)
     known = {*parser._option_string_actions}
     copy_arguments(parser, ACOUSTIC.row_options, ACOUSTIC.add_arguments, ACOUSTIC.add_training_arguments)
     argv = sys.argv[1:] if argv is None else argv
@@ -142,87 +131,72 @@ def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset
     return name, read_layout(path) if path.is_dir() else read_list(path, dataset_path)
 
 
-def check(rows: Rows, args: RecordingsOptions) -> dict[str, CheckedClip]:
-    """Check all clips and return them by name. Raises DataError that lists all unusable rows."""
+def check(rows: Rows, args: RecordingsOptions) -> Clips:
+    """Check all clips, and the rows as training does. Raises DataError that lists all unusable rows.
+
+    A clip outside the limits of length is left out later, so that training may refuse it.
+    """
     clips, bad = check_clips(rows, args.treatment, args.num_workers), rows.problems
-    add_refusals(rows, clips, args)
+    shortest, longest = args.min_duration or 0.0, args.max_duration or math.inf
+    good = {r: clip for r, clip in clips.items() if r.row not in bad and shortest <= clip.seconds <= longest}
+    utterances = [Utterance(str(recording.path), recording.text) for recording in good]
+    samples = [math.ceil(clip.seconds * args.treatment.sampling_rate) for clip in good.values()]
+    options = {**args.training, **args.audio, "dataset_path": ""}
+    for index, problem in unusable_rows(ACOUSTIC, options, utterances, samples).items():
+        add_problem(bad, [*good][index].row, problem)
     if bad:
         lines = join_problems(locate_problems(rows.place, bad))
         hint = "" if args.treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
         raise DataError(
             f"{lines}\n{counted(len(bad), 'row')} cannot be used; fix or remove {'it' if len(bad) == 1 else 'them'}{hint}"
         )
-    return {recording.name: clips[recording.row] for recording in rows.recordings}
+    return clips
 
 
-def add_refusals(rows: Rows, clips: Mapping[int, CheckedClip], args: RecordingsOptions) -> None:
-    """Add the problems of rows that training refuses for their text or length; clips outside the limits are left out anyway."""
-    shortest, longest = args.min_duration or 0.0, args.max_duration or math.inf
-    good = [recording for recording in rows.recordings if recording.row not in rows.problems]
-    good = [recording for recording in good if shortest <= clips[recording.row].seconds <= longest]
-    options = {**args.training, "sampling_rate": args.sampling_rate, "mel_fmax": args.mel_fmax, "dataset_path": ""}
-    utterances = [Utterance(str(recording.path), recording.text) for recording in good]
-    samples = [math.ceil(clips[recording.row].seconds * args.sampling_rate) for recording in good]
-    for index, problem in unusable_rows(ACOUSTIC, options, utterances, samples).items():
-        add_problem(rows.problems, good[index].row, problem)
-
-
-def within_limits(
-    clips: dict[str, CheckedClip], shortest: float | None, longest: float | None
-) -> dict[str, CheckedClip]:
+def within_limits(clips: Clips, shortest: float | None, longest: float | None) -> Clips:
     """Select the clips within the limits in seconds, and print the others. Raises DataError if none remains."""
-    short = [name for name, clip in clips.items() if shortest and clip.seconds < shortest]
-    long = [name for name, clip in clips.items() if longest and clip.seconds > longest]
-    for names, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
-        if names:
-            named = shorten_list([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
-            print(f"left out, {what}: {counted(len(names), 'clip')}: {', '.join(named)}")
-    within = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
+    short = [recording for recording, clip in clips.items() if shortest and clip.seconds < shortest]
+    long = [recording for recording, clip in clips.items() if longest and clip.seconds > longest]
+    for left_out, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
+        if left_out:
+            named = shorten_list([f"{recording.name} ({clips[recording].seconds:.2f} s)" for recording in left_out])
+            print(f"left out, {what}: {counted(len(left_out), 'clip')}: {', '.join(named)}")
+    within = {recording: clip for recording, clip in clips.items() if recording not in {*short, *long}}
     if not within:
         raise DataError("no clip is within --min-duration and --max-duration")
     return within
 
 
-def place_clips(
-    recordings: Sequence[Recording], clips: dict[str, CheckedClip], folder: Path, treatment: Treatment, workers: int
-) -> dict[str, Path]:
-    """Return the file to train on by name of the clip: the recording or, if any clip has to be converted, its copy in `folder`."""
+def place_clips(clips: Clips, folder: Path, treatment: Treatment, workers: int) -> dict[Recording, Path]:
+    """Return the files to train on: the recordings or, if any has to be converted, copies of all in `folder`."""
     if not needs_copies(clips.values(), treatment):
         print("all clips can be used as they are: no copies")
-        return {recording.name: recording.path for recording in recordings}
-    inside = [r.path for r in recordings if r.path.resolve().is_relative_to(folder.resolve())]
-    if inside:  # they may be the only copy
+        return {recording: recording.path for recording in clips}
+    if any(recording.path.resolve().is_relative_to(folder.resolve()) for recording in clips):  # the only ones, perhaps
         raise UsageError(f"--name: copies would go to {folder}, where the recordings are; choose another name")
-    targets = {recording.name: folder / f"{recording.name}.wav" for recording in recordings}
-    n_new = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
-    summary = ", ".join(changes(clips, treatment))
+    targets = {recording: folder / f"{recording.name}.wav" for recording in clips}
+    jobs = [(recording.path, clip, targets[recording]) for recording, clip in clips.items()]
+    n_new = convert_clips(jobs, treatment, folder, workers)
+    summary = ", ".join(changes(clips.values(), treatment))
     print(f"copies in {folder}: {summary}; {n_new} made, {len(targets) - n_new} up to date")
     return targets
 
 
 def write_lists(
-    name: str, rows: Rows, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path
+    name: str, files: Mapping[Recording, Path], held_out: set[str], dataset_path: Path, folder: Path
 ) -> None:
     """Write the four filelists of a corpus; paths inside the data set's folder are relative to it."""
-    differs = False
+    agree = True
     for part in ("train", "val"):
-        chosen = [r for r in rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
+        chosen = {
+            recording: path for recording, path in files.items() if (recording.name in held_out) == (part == "val")
+        }
         for kind in ("audio", "mel"):
-            paths = [files[r.name] if kind == "audio" else mel_path_of(files[r.name]) for r in chosen]
-            lines = [
-                f"{path_in_filelist(path, dataset_path)}|{r.text}\n" for path, r in zip(paths, chosen, strict=True)
-            ]
-            target, content = filelist(folder, name, kind, part), "".join(lines)
-            outcome = write_filelist(target, content, wanted="the output of these flags")
-            print(f"filelists: {target}: {counted(len(lines), 'clip')}, {outcome}")
-            differs = differs or not has_lines(target, content)
-    if differs:
+            paths = [path if kind == "audio" else mel_path_of(path) for path in chosen.values()]
+            rows = [(path_in_filelist(path, dataset_path), r.text) for path, r in zip(paths, chosen, strict=True)]
+            agree &= write_list(list_path(folder, name, kind, part), rows, wanted="the output of these flags")
+    if not agree:
         print("note: training will read the existing filelists, not the result of these flags")
-
-
-def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
-    """Return the path of a corpus's list: kind audio or mel, part train or val."""
-    return folder / f"{name}_{kind}_text_{part}_filelist.txt"
 
 
 def path_in_filelist(path: Path, dataset_path: Path) -> str:
@@ -247,8 +221,8 @@ def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsO
     """The commands that compute mels, train into a separate output folder, and speak with the result."""
     output, start = f"output/{name}", os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
-    audio = args.audio_words
-    lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
+    audio = [word for option, value in args.audio.items() for word in (flag_of(option), str(value))]
+    lists = {kind: [str(list_path(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
     if folder == FILELISTS:
         mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
     else:  # that script has no flag for other folders
@@ -269,20 +243,21 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
     name, rows = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
+    if args.dataset == ASTERISK:
+        args = replace(args, treatment=replace(args.treatment, resample=True))
     clips = within_limits(check(rows, args), args.min_duration, args.max_duration)
-    validation = choose_held_out({name: [name] for name in clips}, args.validation)
-    recordings = [recording for recording in rows.recordings if recording.name in clips]
-    for recording in recordings:  # before anything is written
+    held_out = choose_held_out({recording.name: [recording.name] for recording in clips}, args.validation)
+    for recording in clips:  # before anything is written
         path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
-    files = place_clips(recordings, clips, dataset_path / name / "wavs", args.treatment, args.num_workers)
-    write_lists(name, rows, files, validation, dataset_path, filelists)
+    files = place_clips(clips, dataset_path / name / "wavs", args.treatment, args.num_workers)
+    write_lists(name, files, held_out, dataset_path, filelists)
     lengths = [clip.seconds for clip in clips.values()]
     print(
         f"{name}: {counted(len(lengths), 'clip')}, {sum(lengths) / 60:.1f} minutes, "
-        f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
+        f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(held_out)} of them for validation"
     )
-    small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)
+    small = small_set_flags(len(lengths) - len(held_out), sum(lengths) / 60)
     if rows.source:
         print(f"{rows.place}: {rows.source}")
     print(next_commands(name, dataset_path, filelists, args, small))

@@ -200,6 +200,12 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     return np.pad(found, (0, length - len(found)))
 
 
+def at_rate(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
+    """Return samples (N,) of `rate` Hz at the wanted rate, as float32 (N',), unchanged where the rates agree."""
+    samples = np.asarray(samples, dtype=np.float32)
+    return samples if rate == wanted or not samples.size else resample(samples, rate, wanted)
+
+
 def to_pcm(audio: Tensor) -> np.ndarray:
     """Convert audio, clipped to [-1, 1], to 16-bit samples. Raises ValueError if any is not finite."""
     samples = audio.detach().float().cpu().numpy()

@@ -146,20 +146,28 @@ def _last_clips(by_recording: Mapping[str, Sequence[str]], count: int, total: in
     return {clip for name, clips in by_recording.items() for clip in clips[len(clips) - numbers[name] :]}
 
 
-def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:
-    """Write a list, completely or not at all, unless it exists. Returns the outcome; `wanted` names the content for it."""
-    if path.exists():
-        if has_lines(path, content):
-            return "unchanged"
-        return f"differs from {wanted} and is kept; delete it to have it rewritten"
-    with writing(path):
-        write_text(path, content)
-    return "written"
+def list_path(folder: Path, corpus: str, kind: str, part: str) -> Path:
+    """Return the path of a corpus's list: kind audio or mel; part train, val or the like, "" for a list of all."""
+    return folder / f"{corpus}_{kind}_text{f'_{part}' if part else ''}_filelist.txt"
 
 
-def has_lines(path: Path, content: str) -> bool:
-    """Return True if a file has these lines, with any line ends. Raises DataError if it cannot be read."""
-    return decode_lines(path).texts == content.removesuffix("\n").split("\n")
+def write_list(path: Path, rows: Sequence[tuple[str, str]], wanted: str = "the standard one") -> bool:
+    """Write a list of rows (path, text), completely or not at all, unless it exists, and print the outcome.
+
+    Returns False if another list is there, which may be edited by hand; `wanted` names this one for the message.
+    """
+    content, agrees = "".join(f"{file}|{text}\n" for file, text in rows), True
+    if not rows:
+        outcome = "left out, as none of its clips exist"
+    elif path.exists():
+        agrees = decode_lines(path).texts == content.removesuffix("\n").split("\n")
+        outcome = "unchanged" if agrees else f"differs from {wanted} and is kept; delete it to have it rewritten"
+    else:
+        outcome = "written"
+        with writing(path):
+            write_text(path, content)
+    print(f"filelists: {path}: {counted(len(rows), 'clip')}, {outcome}")
+    return agrees
 
 
 def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], expected: str) -> list[Item]:

@@ -7,23 +7,24 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
+from common.arguments import sampling_rate
 from common.audio import silence
-from common.audio.audio_processing import read_audio, resample, save_audio
+from common.audio.audio_processing import AudioFile, at_rate, read_audio, save_audio
 from common.audio.stft import AudioConfig
 from common.data.parallel import run_parallel
 from common.data.sources import Names, find_files, find_sources
 from common.data.tables import WANTED, Table, read_table
 from common.errors import DataError
 from common.files import is_current, write_text, writing
+from common.options import option
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
@@ -54,11 +55,13 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Treatment:
-    """How to treat recordings: the rate in Hz, whether to convert other rates to it, whether to cut silent ends."""
+    """How to treat recordings."""
 
-    sampling_rate: int = AudioConfig.sampling_rate
-    resample: bool = False
-    trim_silence: bool = False
+    sampling_rate: int = option(
+        AudioConfig.sampling_rate, "sampling rate of all clips in Hz", "-sr", type=sampling_rate
+    )
+    resample: bool = option(False, "convert other sampling rates, and stereo to mono")
+    trim_silence: bool = option(False, "trim silence at both ends to 50 ms")
 
 
 class CheckedClip(NamedTuple):
@@ -146,21 +149,13 @@ def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
     problems[row] = f"{problems[row]}; {problem}" if row in problems else problem
 
 
-def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, CheckedClip]:
-    """Return the samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and its properties.
-
-    Raises what read_audio raises; with `treatment.resample`, any rate and number of channels is accepted.
-    """
-    audio = read_audio(path, None if treatment.resample else treatment.sampling_rate)
-    return audio.samples.numpy(), CheckedClip(audio.rate, audio.channels, 0, len(audio.samples))
-
-
 def check_clip(path: Path, treatment: Treatment) -> CheckedClip | str:
     """Return the properties of a recording and the range to keep, or the problem with it."""
     try:
-        samples, clip = read_mono(path, treatment)
+        audio = _read(path, treatment)
     except DataError as error:
         return str(error)
+    samples, clip = audio.samples.numpy(), CheckedClip(audio.rate, audio.channels, 0, len(audio.samples))
     if silence.is_silent(samples):
         return f"{path}: nothing but silence"
     if not treatment.trim_silence:
@@ -170,8 +165,12 @@ def check_clip(path: Path, treatment: Treatment) -> CheckedClip | str:
     return clip._replace(start=max(0, start - margin), end=min(len(samples), end + margin))
 
 
-def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, CheckedClip]:
-    """Return the clips of all good recordings by row, and add the problems of the others to the rows' problems."""
+def _read(path: Path, treatment: Treatment) -> AudioFile:
+    return read_audio(path, None if treatment.resample else treatment.sampling_rate)
+
+
+def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[Recording, CheckedClip]:
+    """Return the clips of the recordings that can be read, in order, and add the others' problems to those of the rows."""
     there = [recording for recording in rows.recordings if os.path.isfile(recording.path)]
     check = partial(check_clip, treatment=treatment)
     found = run_parallel(check, [recording.path for recording in there], workers, "checking")
@@ -180,7 +179,7 @@ def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Che
         if isinstance(result, str):
             add_problem(rows.problems, recording.row, result)
         else:
-            clips[recording.row] = result
+            clips[recording] = result
     return clips
 
 
@@ -192,12 +191,10 @@ def needs_copies(clips: Iterable[CheckedClip], treatment: Treatment) -> bool:
 def convert(job: tuple[Path, CheckedClip, Path], treatment: Treatment) -> str | None:
     """Make the 16-bit copy of a recording for training. Returns the problem with it, or None."""
     source, clip, target = job
-    rate = treatment.sampling_rate
     try:
-        samples = read_mono(source, treatment)[0][clip.start : clip.end]
-        if clip.rate != rate:
-            samples = resample(samples, clip.rate, rate)
-        save_audio(target, torch.from_numpy(samples), rate)
+        samples = _read(source, treatment).samples.numpy()[clip.start : clip.end]
+        samples = at_rate(samples, clip.rate, treatment.sampling_rate)
+        save_audio(target, torch.from_numpy(samples), treatment.sampling_rate)
     except DataError as error:
         return str(error)
     return None
@@ -235,10 +232,10 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     return path
 
 
-def changes(clips: Mapping[str, CheckedClip], treatment: Treatment) -> list[str]:
+def changes(clips: Collection[CheckedClip], treatment: Treatment) -> list[str]:
     """Describe the changes made to clips, each with its number of clips."""
-    rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
+    rates = Counter(clip.rate for clip in clips if clip.rate != treatment.sampling_rate)
     phrases = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
-    mixed = sum(clip.channels > 1 for clip in clips.values())
+    mixed = sum(clip.channels > 1 for clip in clips)
     phrases += [f"{mixed} mixed down to mono"] if mixed else []
     return phrases + (["silent ends cut"] if treatment.trim_silence else [])

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.audio.audio_processing import resample
+from common.audio.audio_processing import at_rate
 from common.errors import DataError
 
 # N samples
@@ -49,12 +49,6 @@ def optional_import(**stand_ins: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for name in placed:
             sys.modules.pop(name, None)
-
-
-def at_rate(audio: np.ndarray, rate: int, wanted: int) -> np.ndarray:
-    """Resample audio (N,) from `rate` to `wanted` Hz, band-limited, as float32 (N',)."""
-    audio = np.asarray(audio, dtype=np.float32)
-    return audio if rate == wanted or not audio.size else resample(audio, rate, wanted)
 
 
 class OpinionScore:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.quality.evaluators import at_rate, optional_import
+from common.audio.audio_processing import at_rate
+from common.quality.evaluators import optional_import
 
 RATE = 16000  # Hz at which clips are compared; mels end at 8 kHz, and an empty band above would outweigh all below
 FRAME_PERIOD = 5.0  # milliseconds

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from common.audio.audio_processing import at_rate
 from common.errors import DataError
-from common.quality.evaluators import at_rate, optional_import
+from common.quality.evaluators import optional_import
 
 # N samples
 SIZES = ("tiny", "base")

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from common.audio.audio_processing import normalize, save_audio, to_pcm
+from common.audio.audio_processing import at_rate, normalize, save_audio, to_pcm
 from common.data.sources import SourceFile, file_digest
 from common.errors import DataError
 from common.files import parse_json, write_text
 from common.progress import counted
-from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of
 from studio.prepare.faults import AROUND, Measures, measure_clip

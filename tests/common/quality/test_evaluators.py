@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.audio.audio_processing import read_audio
+from common.audio.audio_processing import at_rate, read_audio
 from common.errors import DataError
-from common.quality.evaluators import NoiseScore, OpinionScore, at_rate, optional_import
+from common.quality.evaluators import NoiseScore, OpinionScore, optional_import
 from common.quality.recogniser import LONGEST, RATE, Recogniser, pieces
 from common.quality.words import normalise
 from tests.recipe import ROOT

@@ -215,7 +215,7 @@ def test_bad_folders_are_one_error(tmp_path: Path) -> None:
 
 def test_two_speakers_are_refused_with_advice(tmp_path: Path) -> None:
     """The second voice is the first one with formants and pitch a quarter higher."""
-    from common.quality.evaluators import at_rate
+    from common.audio.audio_processing import at_rate
 
     (tmp_path / "in").mkdir()
     for number in range(1, 9):

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from scipy import signal
 
-from common.quality.evaluators import at_rate
+from common.audio.audio_processing import at_rate
 from studio.prepare.__main__ import CutRecordings, compare_voices
 from studio.prepare.arguments import CuttingConfig, FaultLimits, parse_args
 from studio.prepare.clips import CutClip, CutRecording

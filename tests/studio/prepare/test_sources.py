@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from common.audio.audio_processing import at_rate
 from common.data.sources import drop_copies, find_sources
 from common.errors import DataError
-from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.levels import open_sound
