@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.draws import Draws
+from common.options import given_fields
 from common.spec import Advice, ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def make_loss(options: Options) -> PitchLoss:
 
 def config_from_options(options: Options) -> dict[str, Any]:
     """The config keys that are among the options: those of the audio."""
-    return {field.name: options[field.name] for field in fields(AudioConfig) if field.name in options}
+    return given_fields(AudioConfig, options)
 
 
 def advise(minutes: float, weights: int, gpu: bool) -> Advice:

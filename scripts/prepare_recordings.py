@@ -22,22 +22,21 @@ from pathlib import Path
 
 from common.arguments import copy_arguments, positive, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
-from common.data.filelist import Utterance, choose_held_out, list_path, write_list
+from common.data.filelist import Utterance, choose_held_out, list_path, path_in_filelist, write_list
 from common.data.mels import mel_path_of, unusable_rows
 from common.data.recordings import (
-    CheckedClip,
+    Clips,
     Recording,
     Rows,
     Treatment,
     add_problem,
-    changes,
     check_clips,
-    convert_clips,
-    needs_copies,
+    place_clips,
     read_layout,
     read_list,
+    within_limits,
 )
-from common.errors import DataError, UsageError, exit_on_user_error, join_problems, shorten_list
+from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import locate_problems
 from common.options import add_fields, flag_of, from_options, option
 from common.parser import Parser
@@ -49,7 +48,6 @@ from scripts import asterisk
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
-Clips = Mapping[Recording, CheckedClip]
 ACOUSTIC = acoustic_spec()  # the model of the printed commands
 
 
@@ -153,35 +151,6 @@ def check(rows: Rows, args: RecordingsOptions) -> Clips:
     return clips
 
 
-def within_limits(clips: Clips, shortest: float | None, longest: float | None) -> Clips:
-    """Select the clips within the limits in seconds, and print the others. Raises DataError if none remains."""
-    short = [recording for recording, clip in clips.items() if shortest and clip.seconds < shortest]
-    long = [recording for recording, clip in clips.items() if longest and clip.seconds > longest]
-    for left_out, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
-        if left_out:
-            named = shorten_list([f"{recording.name} ({clips[recording].seconds:.2f} s)" for recording in left_out])
-            print(f"left out, {what}: {counted(len(left_out), 'clip')}: {', '.join(named)}")
-    within = {recording: clip for recording, clip in clips.items() if recording not in {*short, *long}}
-    if not within:
-        raise DataError("no clip is within --min-duration and --max-duration")
-    return within
-
-
-def place_clips(clips: Clips, folder: Path, treatment: Treatment, workers: int) -> dict[Recording, Path]:
-    """Return the files to train on: the recordings or, if any has to be converted, copies of all in `folder`."""
-    if not needs_copies(clips.values(), treatment):
-        print("all clips can be used as they are: no copies")
-        return {recording: recording.path for recording in clips}
-    if any(recording.path.resolve().is_relative_to(folder.resolve()) for recording in clips):  # the only ones, perhaps
-        raise UsageError(f"--name: copies would go to {folder}, where the recordings are; choose another name")
-    targets = {recording: folder / f"{recording.name}.wav" for recording in clips}
-    jobs = [(recording.path, clip, targets[recording]) for recording, clip in clips.items()]
-    n_new = convert_clips(jobs, treatment, folder, workers)
-    summary = ", ".join(changes(clips.values(), treatment))
-    print(f"copies in {folder}: {summary}; {n_new} made, {len(targets) - n_new} up to date")
-    return targets
-
-
 def write_lists(
     name: str, files: Mapping[Recording, Path], held_out: set[str], dataset_path: Path, folder: Path
 ) -> None:
@@ -197,15 +166,6 @@ def write_lists(
             agree &= write_list(list_path(folder, name, kind, part), rows, wanted="the output of these flags")
     if not agree:
         print("note: training will read the existing filelists, not the result of these flags")
-
-
-def path_in_filelist(path: Path, dataset_path: Path) -> str:
-    """Format a path for a filelist. Raises DataError if it contains the field separator."""
-    full, start = Path(os.path.abspath(path)), Path(os.path.abspath(dataset_path))
-    text = full.relative_to(start).as_posix() if full.is_relative_to(start) else full.as_posix()
-    if "|" in text:
-        raise DataError(f"{text}: '|' in a path, which separates fields in a filelist; rename the folder")
-    return text
 
 
 def small_set_flags(clips: int, minutes: float) -> list[str]:

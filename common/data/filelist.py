@@ -151,6 +151,15 @@ def list_path(folder: Path, corpus: str, kind: str, part: str) -> Path:
     return folder / f"{corpus}_{kind}_text{f'_{part}' if part else ''}_filelist.txt"
 
 
+def path_in_filelist(path: Path, dataset_path: Path) -> str:
+    """Format a path for a filelist. Raises DataError if it contains the field separator."""
+    full, start = Path(os.path.abspath(path)), Path(os.path.abspath(dataset_path))
+    text = full.relative_to(start).as_posix() if full.is_relative_to(start) else full.as_posix()
+    if "|" in text:
+        raise DataError(f"{text}: '|' in a path, which separates fields in a filelist; rename the folder")
+    return text
+
+
 def write_list(path: Path, rows: Sequence[tuple[str, str]], wanted: str = "the standard one") -> bool:
     """Write a list of rows (path, text), completely or not at all, unless it exists, and print the outcome.
 

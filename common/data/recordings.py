@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,10 @@ from common.audio.stft import AudioConfig
 from common.data.parallel import run_parallel
 from common.data.sources import Names, find_files, find_sources
 from common.data.tables import WANTED, Table, read_table
-from common.errors import DataError
+from common.errors import DataError, UsageError, shorten_list
 from common.files import is_current, write_text, writing
 from common.options import option
+from common.progress import counted
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
@@ -76,6 +77,9 @@ class CheckedClip(NamedTuple):
     def seconds(self) -> float:
         """The length to keep."""
         return (self.end - self.start) / self.rate
+
+
+Clips = dict[Recording, CheckedClip]
 
 
 def read_layout(folder: Path) -> Rows:
@@ -169,12 +173,12 @@ def _read(path: Path, treatment: Treatment) -> AudioFile:
     return read_audio(path, None if treatment.resample else treatment.sampling_rate)
 
 
-def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[Recording, CheckedClip]:
+def check_clips(rows: Rows, treatment: Treatment, workers: int) -> Clips:
     """Return the clips of the recordings that can be read, in order, and add the others' problems to those of the rows."""
     there = [recording for recording in rows.recordings if os.path.isfile(recording.path)]
     check = partial(check_clip, treatment=treatment)
     found = run_parallel(check, [recording.path for recording in there], workers, "checking")
-    clips = {}
+    clips: Clips = {}
     for recording, result in zip(there, found, strict=True):
         if isinstance(result, str):
             add_problem(rows.problems, recording.row, result)
@@ -183,9 +187,33 @@ def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[Recordin
     return clips
 
 
-def needs_copies(clips: Iterable[CheckedClip], treatment: Treatment) -> bool:
-    """Return True if any recording must be converted or trimmed."""
-    return treatment.trim_silence or any((c.rate, c.channels) != (treatment.sampling_rate, 1) for c in clips)
+def within_limits(clips: Clips, shortest: float | None, longest: float | None) -> Clips:
+    """Select the clips within the limits in seconds, and print the others. Raises DataError if none remains."""
+    short = [recording for recording, clip in clips.items() if shortest and clip.seconds < shortest]
+    long = [recording for recording, clip in clips.items() if longest and clip.seconds > longest]
+    for left_out, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
+        if left_out:
+            named = shorten_list([f"{recording.name} ({clips[recording].seconds:.2f} s)" for recording in left_out])
+            print(f"left out, {what}: {counted(len(left_out), 'clip')}: {', '.join(named)}")
+    within = {recording: clip for recording, clip in clips.items() if recording not in {*short, *long}}
+    if not within:
+        raise DataError("no clip is within --min-duration and --max-duration")
+    return within
+
+
+def place_clips(clips: Clips, folder: Path, treatment: Treatment, workers: int) -> dict[Recording, Path]:
+    """Return the files to train on: the recordings or, if any has to be converted, copies of all in `folder`."""
+    changed = changes(clips.values(), treatment)
+    if not changed:
+        print("all clips can be used as they are: no copies")
+        return {recording: recording.path for recording in clips}
+    if any(recording.path.resolve().is_relative_to(folder.resolve()) for recording in clips):  # the only ones, perhaps
+        raise UsageError(f"--name: copies would go to {folder}, where the recordings are; choose another name")
+    targets = {recording: folder / f"{recording.name}.wav" for recording in clips}
+    jobs = [(recording.path, clip, targets[recording]) for recording, clip in clips.items()]
+    n_new = convert_clips(jobs, treatment, folder, workers)
+    print(f"copies in {folder}: {', '.join(changed)}; {n_new} made, {len(targets) - n_new} up to date")
+    return targets
 
 
 def convert(job: tuple[Path, CheckedClip, Path], treatment: Treatment) -> str | None:

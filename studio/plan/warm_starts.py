@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import data_of, restore_model
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
+from common.options import given_fields
 from common.spec import ModelSpec
 from studio.plan.file import MODELS
 from synthesizer import EMBEDDED
@@ -53,8 +53,7 @@ def check_audio(starts: Starts) -> None:
 
 def audio_of(path: Path) -> dict[str, Any]:
     """Return the audio settings that a checkpoint stores."""
-    data = data_of(load_checkpoint(path))
-    return {field.name: data[field.name] for field in fields(AudioConfig) if field.name in data}
+    return given_fields(AudioConfig, data_of(load_checkpoint(path)))
 
 
 def count_weights(path: Path) -> int:

@@ -35,7 +35,7 @@ from studio.prepare.lists import (
     write_lists,
 )
 from studio.prepare.matching import find_transcripts
-from studio.prepare.recognition import ClipSound, check_packages, recognise
+from studio.prepare.recognition import check_packages, recognise
 from studio.prepare.review import (
     NO,
     YES,
@@ -219,7 +219,7 @@ def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, lis
     chosen = cut.recordings if config.verify and config.recogniser else wanting
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
     clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
-    sounds = [ClipSound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    sounds = [clip.sound(options.project.clips) for clip in clips]
     with Ledger(options.project.state / WORDS) as ledger:
         words |= recognise(sounds, config, ledger, options.num_workers)
         ledger.keep_only(sorted(ledger.values))
@@ -239,7 +239,7 @@ def compare_voices(cut: CutRecordings, options: PrepareOptions) -> ComparedVoice
     if options.allow_several_speakers:
         return ComparedVoices(set(), None)
     clips = [clip for recording in cut.recordings for clip in recording.clips]
-    sounds = [ClipSound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    sounds = [clip.sound(options.project.clips) for clip in clips]
     with Ledger(options.project.state / "voices.jsonl") as ledger:
         embeddings = describe_voices(sounds, ledger, options.num_workers)
         ledger.keep_only(sorted(sound.digest for sound in sounds))

@@ -22,6 +22,7 @@ from common.progress import counted
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of
 from studio.prepare.faults import AROUND, Measures, measure_clip
+from studio.prepare.ledger import ClipSound
 from studio.prepare.levels import (
     AUDIBLE,
     SoundLevels,
@@ -53,6 +54,10 @@ class CutClip(NamedTuple):
     def seconds(self) -> float:
         """The length."""
         return self.end - self.start
+
+    def sound(self, folder: Path) -> ClipSound:
+        """The file in the folder of clips, with its digest."""
+        return ClipSound(folder / f"{self.name}.wav", self.digest)
 
 
 class CutRecording(NamedTuple):

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.errors import explain_refusal
 from common.files import make_folder, parse_json, write_text
+
+
+class ClipSound(NamedTuple):
+    """A clip's file, and the digest of its samples."""
+
+    path: Path
+    digest: str
 
 
 class Ledger:
@@ -43,15 +50,24 @@ class Ledger:
                 continue
             self.values[key] = value
 
-    def get(self, key: str) -> Any:
-        """Return the value of a key, or None."""
-        return self.values.get(key)
-
     def add(self, key: str, value: Any) -> None:
         """Append a value, and store it at once."""
         self.values[key] = value
         self._file.write(f"{json.dumps([key, value], ensure_ascii=False)}\n".encode())
         self._file.flush()
+
+    def complete(
+        self, sounds: Sequence[ClipSound], compute: Callable[[list[Path]], Iterable[Any]], prefix: str = ""
+    ) -> dict[str, Any]:
+        """Return a value for each sound by its digest; keys are digests after `prefix`.
+
+        Those that are missing are computed, once for equal digests, from the paths of their sounds, and stored one by one.
+        """
+        keys = {sound.digest: f"{prefix}{sound.digest}" for sound in sounds}
+        todo = {keys[sound.digest]: sound.path for sound in sounds if keys[sound.digest] not in self.values}
+        for key, value in zip(todo, compute([*todo.values()]), strict=True):
+            self.add(key, value)
+        return {digest: self.values[key] for digest, key in keys.items()}
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Rewrite the file with only these keys, in order: the same bytes after any number of interruptions."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
@@ -19,19 +19,12 @@ from common.progress import show_progress
 from common.quality.evaluators import INSTALL
 from common.quality.recogniser import Recogniser
 from studio.prepare.arguments import KEY_VARIABLE, TextConfig
-from studio.prepare.ledger import Ledger
+from studio.prepare.ledger import ClipSound, Ledger
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
 TIMEOUT = 120.0  # seconds, of one request
 TRIES, FIRST_WAIT = 4, 1.0  # requests to a busy endpoint; seconds before the second, doubling each time
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
-
-
-class ClipSound(NamedTuple):
-    """A clip's file, and the digest of its samples."""
-
-    path: Path
-    digest: str
 
 
 def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -> None:
@@ -57,12 +50,11 @@ def recognise(sounds: Sequence[ClipSound], config: TextConfig, ledger: Ledger, w
 
     Raises DataError if packages are missing, or the endpoint refuses.
     """
-    keys = {sound.digest: f"{config.recogniser} {sound.digest}" for sound in sounds}
-    by_digest = {sound.digest: sound for sound in sounds}
-    todo = [sound for digest, sound in by_digest.items() if ledger.get(keys[digest]) is None]
-    for sound, text in zip(todo, _recognise_all([sound.path for sound in todo], config, workers), strict=True):
-        ledger.add(keys[sound.digest], plain_text(text))
-    return {digest: ledger.get(key) for digest, key in keys.items()}
+
+    def compute(paths: Sequence[Path]) -> Iterator[str]:
+        return map(plain_text, _recognise_all(paths, config, workers))
+
+    return ledger.complete(sounds, compute, f"{config.recogniser} ")
 
 
 def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> Iterator[str]:

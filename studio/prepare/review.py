@@ -15,13 +15,12 @@ from common.files import decode_lines, locate_problems, parse_json, write_text
 from common.progress import counted
 
 YES, NO = "yes", "no"
-COLUMNS = ("use", "clip", "recording", "start", "end", "text", "source", "recognised", "words_wrong", "faults")
 EDITABLE = ("use", "text")
 ANSWERS = {YES: YES, "y": YES, "true": YES, "1": YES, "x": YES, NO: NO, "n": NO, "false": NO, "0": NO, "": NO}
 
 
 class ClipRow(NamedTuple):
-    """A clip in the review: the columns of COLUMNS, as text."""
+    """A clip in the review: its columns, as text."""
 
     use: str
     clip: str
@@ -38,6 +37,9 @@ class ClipRow(NamedTuple):
     def key(self) -> str:
         """Identity of the clip: edits belong to these samples of this recording."""
         return f"{self.clip} {self.start} {self.end}"
+
+
+COLUMNS = ClipRow._fields
 
 
 def sort_worst_first(rows: Sequence[ClipRow]) -> list[ClipRow]:

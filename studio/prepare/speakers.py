@@ -7,7 +7,7 @@ docs/own-voice.md has the measured rates of detection and of false alarms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +17,7 @@ import numpy as np
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
 from common.quality.evaluators import VoiceEmbedder
-from studio.prepare.ledger import Ledger
-from studio.prepare.recognition import ClipSound
+from studio.prepare.ledger import ClipSound, Ledger
 
 FEWEST_CLIPS, SMALLEST_GROUP = 10, 3
 ALIKE = 0.8  # cosine of two groups' mean directions; below it they are two voices
@@ -53,14 +52,14 @@ class VoiceGroups(NamedTuple):
 
 def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -> np.ndarray:
     """Return the embedding (K, D) of each clip; those in the ledger are not computed again."""
-    by_digest = {sound.digest: sound for sound in sounds}
-    todo = [sound for digest, sound in by_digest.items() if ledger.get(digest) is None]
-    if todo:
-        VoiceEmbedder()  # reports missing packages here, not in a worker
-    embeddings = stream_parallel(describe_voice, [sound.path for sound in todo], workers, "comparing voices")
-    for sound, embedding in zip(todo, embeddings, strict=True):
-        ledger.add(sound.digest, embedding)
-    return np.array([ledger.get(sound.digest) for sound in sounds])
+
+    def compute(paths: Sequence[Path]) -> Iterator[list[float]]:
+        if paths:
+            VoiceEmbedder()  # reports missing packages here, not in a worker
+        return stream_parallel(describe_voice, paths, workers, "comparing voices")
+
+    embeddings = ledger.complete(sounds, compute)
+    return np.array([embeddings[sound.digest] for sound in sounds])
 
 
 @cache

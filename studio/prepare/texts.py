@@ -18,7 +18,7 @@ from studio.prepare.alignment import assign_words, find_longest_pauses
 from studio.prepare.arguments import TextConfig
 from studio.prepare.clips import CutRecording, CuttingJob, cut_parts
 from studio.prepare.ledger import Ledger
-from studio.prepare.recognition import ClipSound, recognise
+from studio.prepare.recognition import recognise
 from studio.prepare.transcripts import Transcript, has_sentence_ends
 from studio.project import Project
 
@@ -37,9 +37,7 @@ def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextCo
     folder = project.state / PARTS
     work = partial(cut_parts, folder=folder)
     recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
-    sounds = [
-        ClipSound(folder / f"{part.name}.wav", part.digest) for recording in recordings for part in recording.clips
-    ]
+    sounds = [part.sound(folder) for recording in recordings for part in recording.clips]
     with Ledger(project.state / WORDS) as ledger:
         words = recognise(sounds, config, ledger, workers)
     of_parts = {recording.name: [words[part.digest] for part in recording.clips] for recording in recordings}

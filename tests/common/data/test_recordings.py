@@ -188,18 +188,17 @@ def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clip", "treatment", "needed"),
+    ("clip", "treatment", "wanted"),
     [
-        (CheckedClip(RATE, 1, 0, 9), Treatment(), False),
-        (CheckedClip(RATE, 1, 0, 9), Treatment(resample=True), False),
-        (CheckedClip(16000, 1, 0, 9), Treatment(resample=True), True),
-        (CheckedClip(RATE, 2, 0, 9), Treatment(resample=True), True),
-        (CheckedClip(RATE, 1, 0, 9), Treatment(trim_silence=True), True),
-        (CheckedClip(16000, 1, 0, 9), Treatment(16000), False),
+        (CheckedClip(RATE, 1, 0, 9), Treatment(resample=True), []),
+        (CheckedClip(16000, 1, 0, 9), Treatment(resample=True), ["1 resampled from 16000 Hz"]),
+        (CheckedClip(RATE, 2, 0, 9), Treatment(resample=True), ["1 mixed down to mono"]),
+        (CheckedClip(RATE, 1, 0, 9), Treatment(trim_silence=True), ["silent ends cut"]),
+        (CheckedClip(16000, 1, 0, 9), Treatment(16000), []),
     ],
 )
-def test_copies_are_made_only_where_something_changes(clip: CheckedClip, treatment: Treatment, needed: bool) -> None:
-    assert recordings.needs_copies([CheckedClip(treatment.sampling_rate, 1, 0, 9), clip], treatment) is needed
+def test_changes_are_named_and_without_any_there_are_no_copies(clip, treatment: Treatment, wanted: list[str]) -> None:
+    assert recordings.changes([CheckedClip(treatment.sampling_rate, 1, 0, 9), clip], treatment) == wanted
 
 
 def age(path: Path, seconds: float) -> None:

@@ -13,8 +13,8 @@ from studio.prepare.__main__ import CutRecordings, compare_voices
 from studio.prepare.arguments import CuttingConfig, FaultLimits, parse_args
 from studio.prepare.clips import CutClip, CutRecording
 from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
+from studio.prepare.ledger import ClipSound
 from studio.prepare.levels import decibels
-from studio.prepare.recognition import ClipSound
 from studio.prepare.speakers import Sound, describe_voice, find_voices, is_sound_only
 from studio.prepare.texts import shares_wrong
 from tests.recipe import ROOT, skip_without_evaluators

@@ -14,8 +14,8 @@ import soundfile
 from common.errors import DataError
 from studio.prepare import recognition
 from studio.prepare.arguments import TextConfig
-from studio.prepare.ledger import Ledger
-from studio.prepare.recognition import ClipSound, recognise
+from studio.prepare.ledger import ClipSound, Ledger
+from studio.prepare.recognition import recognise
 
 pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
 
