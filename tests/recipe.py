@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -234,12 +234,18 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
+def wait_for(process: Process, sign: Callable[[], bool]) -> None:
+    """Wait for a sign of a process's progress, before which it must not end."""
+    deadline = time.monotonic() + 200
+    while not sign():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.01)
+
+
 def wait_for_epoch_1(process: Process, folder: Path) -> None:
     """Wait until a training into `folder` has logged the first step of epoch 1."""
-    log, deadline = folder / "nvlog.json", time.monotonic() + 200
-    while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.02)
+    log = folder / "nvlog.json"
+    wait_for(process, lambda: log.exists() and '"step": [1, 0]' in log.read_text())
 
 
 def assert_spoken(text: str, samples: np.ndarray, rate: int) -> None:

@@ -128,17 +128,13 @@ def test_repetitions_in_and_across_lists(corpus: Path) -> None:
 
 def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     write(corpus / "rate.wav", 1, rate=16000)
-    save(corpus / "stereo.wav", np.zeros((100, 2)))
-    for name in ("junk.wav", "headerless.raw"):
-        (corpus / name).write_bytes(b"nope" * 50)
-    (corpus / "cut.wav").write_bytes((corpus / "c0.wav").read_bytes()[:9000])
+    (corpus / "junk.wav").write_bytes(b"nope" * 50)
+    (corpus / "headerless.raw").write_bytes(b"nope" * 50)
     problems = {
         "gone.wav|Text.": "no such audio file",
         "rate.wav|Text.": "16000 Hz, expected 22050 Hz",
-        "stereo.wav|Text.": "2 channels, expected mono",
         "junk.wav|Text.": "not an audio file",
         "headerless.raw|Text.": "one without a header",
-        "cut.wav|Text.": "cut short",
         "c1.wav|": "no text",
         "c1.wav": "0 '|'",
         "c1.wav|caf\udce9": "UTF-8",
@@ -148,19 +144,19 @@ def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     append(corpus, "no bar", "c1.wav|In another list.", "gone.wav|—", name="a.txt")
     result = report(corpus, names=("list.txt", "a.txt"))
     assert result.code == 1
-    assert cells(result.out, str(corpus / "list.txt"))[1:3] == ["12", "9"]
-    assert cells(result.out, "together")[1:3] == ["13", "11"]
+    assert cells(result.out, str(corpus / "list.txt"))[1:3] == ["12", "7"]
+    assert cells(result.out, "together")[1:3] == ["13", "9"]
     assert cells(result.out, "16000") == ["16000", "1"]  # of every header that can be read
-    assert cells(result.out, "WAV PCM_16") == ["WAV PCM_16", "16"]
+    assert cells(result.out, "WAV PCM_16") == ["WAV PCM_16", "14"]
     assert (corpus / "out" / "dataset_report.png").exists()
     head, *lines, tail = result.err.splitlines()
     assert head == "error: unusable rows"
-    places = [f"{corpus / 'list.txt'}:{n}" for n in range(13, 22)] + [f"{corpus / 'a.txt'}:{n}" for n in (1, 3)]
+    places = [f"{corpus / 'list.txt'}:{n}" for n in range(13, 20)] + [f"{corpus / 'a.txt'}:{n}" for n in (1, 3)]
     assert [line.split(": ")[0] for line in lines] == places
     assert all(words in line for words, line in zip(problems.values(), lines, strict=False))
-    assert [line.count("16000 Hz") for line in lines] == [0, 1, *[0] * 9]  # once is enough
+    assert [line.count("16000 Hz") for line in lines] == [0, 1, *[0] * 7]  # once is enough
     assert "nothing to speak" in lines[-1] and "no such audio file" in lines[-1]
-    assert tail.startswith(f"unusable: 11 of 24 rows (paths are relative to --dataset-path, now {corpus})")
+    assert tail.startswith(f"unusable: 9 of 22 rows (paths are relative to --dataset-path, now {corpus})")
 
 
 def test_rows_that_training_refuses_are_unusable(corpus: Path) -> None:

@@ -187,14 +187,7 @@ def test_what_cannot_succeed_is_an_error(project, server, archive, tmp_path):
         assert "cannot resume the interrupted download; delete" in error()
 
 
-def test_an_edited_list_stays_and_missing_clips_are_an_error(project, server):
-    assert prepare(project, server).returncode == 0
-    edited = project / "filelists/ljs_audio_text_val_filelist.txt"
-    edited.write_text("LJSpeech-1.1/wavs/LJ022-0023.wav|mine\n")
-    done = prepare(project, server)
-    assert done.returncode == 0
-    assert "differs from the standard one and is kept" in done.stdout
-    assert edited.read_text() == "LJSpeech-1.1/wavs/LJ022-0023.wav|mine\n"
+def test_missing_clips_are_an_error(project, server):
     assert prepare(project, server).returncode == 0
     (project / "LJSpeech-1.1/wavs/LJ026-0104.wav").unlink()
     done = prepare(project, server)

@@ -13,9 +13,12 @@ from common.data.filelist import (
     check_files,
     choose_held_out,
     lines_of,
+    list_path,
+    path_in_filelist,
     read_filelist,
     read_phrases,
     sift_filelist,
+    write_list,
 )
 from common.data.parallel import run_parallel
 from common.errors import DataError
@@ -131,6 +134,32 @@ def test_sifting_parts_good_rows_from_bad_ones_and_bad_items_are_lines_of_their_
         raise BadRows({0: "first", 4: "fifth"})
     assert str(error.value).splitlines() == ["phrases.txt:1: first", "phrases.txt:5: fifth"]
     assert not isinstance(error.value, BadRows)
+
+
+def test_a_list_is_written_unless_it_exists_and_one_with_other_rows_stays(tmp_path: Path, capsys) -> None:
+    path, rows = list_path(tmp_path / "new", "mine", "mel", "val"), [("mels/a.pt", "One."), ("mels/b.pt", "Two.")]
+    assert path == tmp_path / "new" / "mine_mel_text_val_filelist.txt"
+    assert list_path(tmp_path, "ljs", "mel", "") == tmp_path / "ljs_mel_text_filelist.txt"
+    assert write_list(path, []) and not path.exists()
+    assert write_list(path, rows) and read_filelist(path) == rows
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))  # as some editors save it
+    assert write_list(path, rows)
+    edited = path.read_bytes()
+    assert not write_list(path, rows[:1], wanted="that of these flags") and path.read_bytes() == edited
+    assert capsys.readouterr().out.splitlines() == [
+        f"filelists: {path}: 0 clips, left out, as none of its clips exist",
+        f"filelists: {path}: 2 clips, written",
+        f"filelists: {path}: 2 clips, unchanged",
+        f"filelists: {path}: 1 clip, differs from that of these flags and is kept; delete it to have it rewritten",
+    ]
+
+
+def test_paths_in_a_list_start_at_the_data_set_where_they_are_below_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"data/wavs/a.wav": "wavs/a.wav", "data/../other/a.wav": f"{tmp_path}/other/a.wav"}
+    assert {path: path_in_filelist(Path(path), tmp_path / "data") for path in places} == places
+    with pytest.raises(DataError, match=r"^a\|b/a\.wav: '\|' in a path, which separates fields"):
+        path_in_filelist(Path("a|b/a.wav"), Path())
 
 
 class Tracer:

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from common.data.filelist import read_filelist
 from common.errors import DataError, UsageError
 from studio.prepare import __main__ as prepare
 from studio.project import Project
-from tests.recipe import ROOT, skip_without_evaluators, start
+from tests.recipe import ROOT, skip_without_evaluators, start, wait_for
 from tests.sounds import sentence
 
 pytestmark = pytest.mark.slow
@@ -116,10 +115,8 @@ def test_a_killed_run_resumes_to_the_same_bytes(talk: tuple[Path, Project], tmp_
         lambda: len(list(mine.state.glob("*.json"))) == 1,
     ]
     for sign in signs:
-        process, deadline = start(*words), time.monotonic() + 200
-        while not sign():
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.005)
+        process = start(*words)
+        wait_for(process, sign)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     before = {path.name: path.stat().st_mtime_ns for path in mine.clips.glob("*.wav")}
