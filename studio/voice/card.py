@@ -30,18 +30,10 @@ WORDS: dict[str, tuple[str, float]] = {
     "mcd": ("distance from the recordings in dB (MCD)", 1),
     "mel_distance": ("distance of mels from the recordings", 1),
 }
-COLUMNS = {
-    CAPPED: "wrong words %, at most 100 a line",
-    "wer": "wrong words %",
-    "coverage": "text that attention reads %",
-    "mel_distance": "distance of mels",
-    "val_loss": "validation loss",
-}
-FACTORS = {CAPPED: PERCENT, "wer": PERCENT, "coverage": PERCENT}
+WORDS_IN_CARD = {**WORDS, "wer": WORDS[CAPPED], **dict.fromkeys(("loss", "val_loss"), ("validation loss", 1))}
 RIGHTS = """## Rights
 
 Fill in: the speaker, their consent to this voice, the licence of the recordings, and the permitted uses."""
-CHOICES = {"loss": "validation loss", "wer": "wrong words", "coverage": "text that attention reads"}  # of best_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,14 +155,20 @@ def describe_measures(values: Mapping[str, float]) -> str:
 
 def column_of(name: str) -> str:
     """Return the column heading of a measure."""
-    return COLUMNS.get(name) or (MEASURES[name].title if name in MEASURES else name)
+    words, factor = _words_for(name)
+    return f"{words}{' %' * (factor == PERCENT)}{', at most 100 a line' * (name == CAPPED)}"
 
 
 def cell_of(name: str, value: float | None) -> str:
     """Format a measure; `-` if there is none."""
-    return "-" if value is None else f"{FACTORS.get(name, 1.0) * value:.4g}"
+    return "-" if value is None else f"{_words_for(name)[1] * value:.4g}"
 
 
 def choice_of(best_by: str) -> str:
     """Describe the measure that selects the weights."""
-    return CHOICES.get(best_by) or column_of(best_by)
+    return _words_for(best_by)[0]
+
+
+def _words_for(name: str) -> tuple[str, float]:
+    """Return words for a measure, and the factor of its number."""
+    return WORDS_IN_CARD.get(name) or (MEASURES[name].title if name in MEASURES else name, 1)
