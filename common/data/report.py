@@ -70,7 +70,7 @@ class SoundMeasures(NamedTuple):
     duration: float  # s
     rms: float  # dBFS
     peak: float  # dBFS
-    leading_silence: float  # s
+    leading_silence: float  # s; the whole length of a clip without any sound, as the next
     trailing_silence: float  # s
     clipped_runs: int
     longest_run: int  # samples
@@ -194,15 +194,15 @@ def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, SoundMea
 
 def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> SoundMeasures:
     """Measure samples (N,) in [-1, 1]; N is at least 1."""
-    leading, trailing = end_silences(samples, sampling_rate)
+    start, end = silence.sound_bounds(samples, sampling_rate)
     runs = clipped_runs(samples)
     centred = silence.without_offset(samples)
     return SoundMeasures(
         duration=len(samples) / sampling_rate,
         rms=_decibels(float(np.square(centred).mean())),
         peak=_decibels(float(np.abs(centred).max()) ** 2),
-        leading_silence=leading,
-        trailing_silence=trailing,
+        leading_silence=(start if end else len(samples)) / sampling_rate,
+        trailing_silence=(len(samples) - end) / sampling_rate,
         clipped_runs=len(runs),
         longest_run=int(runs.max(initial=0)),
         digest=hashlib.blake2b(np.ascontiguousarray(samples).tobytes(), digest_size=16).hexdigest(),
@@ -219,13 +219,6 @@ def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     edges = np.diff(np.concatenate(([0], at_limit.astype(np.int8), [0])))
     lengths = np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)
     return lengths[lengths >= CLIPPED_RUN]
-
-
-def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[float, float]:
-    """Measure the seconds of silence at the start and end of samples (N,); the whole length without any sound."""
-    start, end = silence.sound_bounds(samples, sampling_rate)
-    ends = (start, len(samples) - end) if end else (len(samples), len(samples))
-    return ends[0] / sampling_rate, ends[1] / sampling_rate
 
 
 def outliers(values: Floats) -> Outliers:
@@ -249,12 +242,6 @@ def group_by(clips: Sequence[MeasuredClip], key: Callable[[MeasuredClip], Hashab
     for clip in clips:
         groups[key(clip)].append(clip)
     return sorted((group for group in groups.values() if len(group) > 1), key=len, reverse=True)
-
-
-def group_same_audio(clips: Sequence[MeasuredClip]) -> list[list[MeasuredClip]]:
-    """Group clips with identical samples in different files."""
-    groups = group_by(clips, lambda clip: clip.sound.digest)
-    return [group for group in groups if len({clip.row.file for clip in group}) > 1]
 
 
 # --- the tables ---
@@ -348,10 +335,11 @@ def _clipping(clips: Sequence[MeasuredClip]) -> str:
 
 
 def _repetitions(clips: Sequence[MeasuredClip]) -> str:
+    same_sound = group_by(clips, lambda clip: clip.sound.digest)
     kinds = {
         "path": group_by(clips, lambda clip: clip.row.file),
         "text": group_by(clips, lambda clip: clip.row.text),
-        "audio, other path": group_same_audio(clips),
+        "audio, other path": [group for group in same_sound if len({clip.row.file for clip in group}) > 1],
     }
     if not any(kinds.values()):
         return "Repetitions of a path, a text or the samples of a clip: none"

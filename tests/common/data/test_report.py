@@ -48,8 +48,10 @@ def test_silence_at_the_ends(floor_db: float, leading: float, trailing: float, l
     """Noise of a known level, relative to the tone's RMS, around a tone: at 40 dB below it becomes silence."""
     noise = np.random.default_rng(0).normal(0, 0.5 / np.sqrt(2) * 10 ** (floor_db / 20), round(1.65 * RATE))
     noise[round(0.25 * RATE) : round(1.25 * RATE)] = tone(1.0)[: round(1.25 * RATE) - round(0.25 * RATE)]
-    found = report.end_silences((level * noise).astype(np.float32), RATE)
-    assert found == pytest.approx((leading, trailing), abs=0.011)  # a frame of 10 ms
+    found = report.measure((level * noise).astype(np.float32), RATE)
+    assert (found.leading_silence, found.trailing_silence) == pytest.approx(
+        (leading, trailing), abs=0.011
+    )  # a frame of 10 ms
 
 
 def test_runs_at_full_scale() -> None:
@@ -63,7 +65,8 @@ def test_runs_at_full_scale() -> None:
     assert (sound.clipped_runs, sound.longest_run) == (len(wanted), max(wanted))
     assert report.clipped_runs(np.ones(7, np.float32)).tolist() == [7]
     assert report.clipped_runs(tone(0.1, 0.999)).tolist() == []
-    assert report.end_silences(np.array([0.5, -0.5], np.float32), RATE) == (0.0, 0.0)  # shorter than a frame
+    sound = report.measure(np.array([0.5, -0.5], np.float32), RATE)  # shorter than a frame
+    assert (sound.leading_silence, sound.trailing_silence) == (0.0, 0.0)
 
 
 def test_outliers_are_those_beyond_5_deviations() -> None:
