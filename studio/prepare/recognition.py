@@ -61,7 +61,6 @@ def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> I
     if not paths:
         return
     if config.transcriber is None:
-        Recogniser()  # reports missing packages here, not in a worker
         yield from stream_parallel(transcribe, paths, workers, "recognising")
         return
     with _client() as client, ThreadPoolExecutor(config.transcriber_requests) as pool:

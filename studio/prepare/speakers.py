@@ -7,8 +7,8 @@ docs/own-voice.md has the measured rates of detection and of false alarms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,13 +52,8 @@ class VoiceGroups(NamedTuple):
 
 def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -> np.ndarray:
     """Return the embedding (K, D) of each clip; those in the ledger are not computed again."""
-
-    def compute(paths: Sequence[Path]) -> Iterator[list[float]]:
-        if paths:
-            VoiceEmbedder()  # reports missing packages here, not in a worker
-        return stream_parallel(describe_voice, paths, workers, "comparing voices")
-
-    embeddings = ledger.complete(sounds, compute)
+    describe = partial(stream_parallel, describe_voice, workers=workers, title="comparing voices")
+    embeddings = ledger.complete(sounds, describe)
     return np.array([embeddings[sound.digest] for sound in sounds])
 
 
