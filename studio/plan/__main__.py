@@ -24,9 +24,9 @@ import torch
 from common import precision
 from common.arguments import seed
 from common.audio.stft import AudioConfig
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, exit_on_user_error
 from common.files import display_path
-from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
+from common.options import ABOVE_ZERO, add_fields, check_fields, from_options, option
 from common.progress import counted, duration
 from common.quality.evaluators import INSTALL
 from common.spec import ModelSpec
@@ -57,8 +57,7 @@ class PlanOptions:
     cpu: bool = option(False, "train on the CPU even if there is a GPU")
 
     def __post_init__(self) -> None:
-        if problems := problems_of(self):
-            raise UsageError("\n".join(problems))
+        check_fields(self)
 
     @property
     def budget(self) -> float | None:
