@@ -65,6 +65,7 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
     assert f"{voice}/metadata.csv: columns 'ID' and 'Text'\n" in out
     assert "all clips can be used as they are: no copies" in out
     assert "voice: 4 clips, 0.0 minutes, 0.20 to 0.50 s; 1 of them for validation" in out
+    assert "-bs 3 --epochs 500" in out  # a batch of all clips for training
     # seen from another data set's folder, paths are absolute
     prepare(tmp_path, "--dataset", "voice", "--name", "far", "elsewhere")
     assert set(listed(tmp_path, "far")) == {f"{voice}/wavs/{name}.wav" for name in TEXTS}
