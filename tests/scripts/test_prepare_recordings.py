@@ -118,6 +118,7 @@ def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, 
     changes = "1 resampled from 16000 Hz, 1 resampled from 48000 Hz, 1 mixed down to mono"
     assert f"copies in {copies}: {changes}; 4 made, 0 up to date" in out
     assert listed(tmp_path, "mine") == {f"mine/wavs/{name}.wav": text for name, text in TEXTS.items()}
+    assert listed(tmp_path, "mine", "mel") == {f"mine/mels/{name}.pt": text for name, text in TEXTS.items()}
     for number, name in enumerate(TEXTS):
         samples, rate = soundfile.read(copies / f"{name}.wav")
         assert (rate, samples.shape) == (RATE, (round((0.2 + 0.1 * number) * RATE),))
