@@ -118,10 +118,12 @@ def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
 
 
 def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):
-    monkeypatch.setattr(loader, "LOST_AFTER", 2.0)
+    monkeypatch.setattr(loader, "LOST_AFTER", 0.2)
     batches = iter(loader_with(lambda items: _Failing(), options, tmp_path))
-    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.5,))
+    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     other.start()
+    # It ends between two looks at the workers.
+    monkeypatch.setattr(loader.time, "sleep", lambda _: (other.kill(), other.join()))
     with pytest.raises(ConnectionResetError):
         next(batches)
     assert not other.is_alive()

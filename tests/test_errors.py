@@ -130,6 +130,8 @@ REFUSALS = """
     error: {taken}: cannot be written (Not a directory); choose another --output
 1 train.py TRAINING --checkpoint-path {tacotron2}
     error: {tacotron2}: not this model's weights…
+2 evaluate.py --sigma-infer -1 --denoising-strength nan
+    …--sigma-infer: -1.0, expected 0 or more…--denoising-strength: nan…
 2 inference.py -i x --fp16 --cpu
     …argument --cpu: not allowed with argument --fp16
 2 inference.py -i x -s -1 -d nan

@@ -132,22 +132,6 @@ def test_a_missing_evaluator_is_named_with_the_script_that_installs_it(tmp_path:
     assert result.code == 1 and "scripts/evaluation.sh" in result.err and "Traceback" not in result.err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--best-by mos", "--best-by mos: needs --evaluate-every"),
-        ("--best-slack 0.1", "--best-slack: needs a --best-by other than loss"),
-        ("--best-by mos --evaluate-every 1 --epochs-per-validation 1 --best-slack -1", "-1.0, expected 0 or more"),
-        ("--evaluate-every 3 --epochs-per-validation 2", "expected a multiple of --epochs-per-validation 2"),
-    ],
-)
-def test_flags_of_evaluations_that_cannot_work(words: str, message: str) -> None:
-    result = run("train.py", "-m", "WaveGlow", *words.split())
-    assert result.code == 2 and message in result.err
-    result = run("evaluate.py", "--sigma-infer", -1, "--denoising-strength", "nan")
-    assert result.code == 2 and "--sigma-infer" in result.err and "--denoising-strength" in result.err
-
-
 class LoudnessScore:
     """Stands in for the predictor of opinion scores; test_evaluators_score_every_system has the real one."""
 

@@ -62,6 +62,7 @@ def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, 
     process = start(*launcher, "train.py", *words)
     try:
         wait_for_epoch_1(process, tmp_path)
+        family = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, number)
         deadline = time.monotonic() + 120
         while number == signal.SIGTERM and process.poll() is None and time.monotonic() < deadline:
@@ -77,6 +78,7 @@ def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, 
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == code and (err == said or launcher is LAUNCHER), err
+    assert psutil.wait_procs(family, 60)[1] == []  # nobody is left
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
     assert saved["iteration"] == steps_of(tmp_path)
     assert out.count(f"saved {tmp_path}/checkpoint_WaveGlow_{saved['epoch']}.pt; add --resume-from-last") == 1

@@ -102,14 +102,13 @@ def test_two_nodes_are_one_run(tmp_path: Path, single_process: Path) -> None:
     assert_close(tmp_path, single_process)
 
 
-@pytest.mark.parametrize("offload", [[], ["--cpu-offload"]], ids=["", "offload"])
-def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_process: Path, offload: list[str]) -> None:
-    """The files are equal too: a single process resumes from the checkpoint of two."""
+def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_process: Path) -> None:
+    """Two epochs with --cpu-offload, one without. The files are equal too: a single process resumes from that of two."""
     argv = [*flags("WaveGlow", tmp_path, 8), "--ema-decay", "0.5"]
-    finish(start_ranks("train.py", *argv, "--shard", *offload, "--epochs", "2"))
+    finish(start_ranks("train.py", *argv, "--shard", "--cpu-offload", "--epochs", "2"))
     middle = load_checkpoint(tmp_path / "checkpoint_WaveGlow_1.pt")
     assert all(type(value) is torch.Tensor for value in middle["state_dict"].values())
-    out, _ = finish(start_ranks("train.py", *argv, "--shard", *offload, *EPOCHS, "--resume-from-last"))[0]
+    out, _ = finish(start_ranks("train.py", *argv, "--shard", *EPOCHS, "--resume-from-last"))[0]
     assert "resuming at epoch 2" in out and "start anew" not in out
     assert_close(tmp_path, single_process)
     one = load_checkpoint(single_process / "checkpoint_WaveGlow_last.pt")

@@ -17,7 +17,6 @@ from studio.project import Project
 from tests.recipe import ENVIRONMENT, ROOT, flags
 from tests.studio.projects import make_project
 
-SYSTEMS = ("macos", "windows")
 ONLY_POSIX = "needs Linux or macOS; on Windows, run it in WSL 2 (README.md, Systems)"
 
 
@@ -29,14 +28,14 @@ def run_on(system: str, *words: object, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_it_speaks(system: str, tmp_path: Path) -> None:
-    run_on(system, "inference.py", "-i", "phrases/phrase.txt", "-o", tmp_path, "--cpu")
+def test_it_speaks(tmp_path: Path) -> None:
+    """Without what Windows lacks, which is all that macOS lacks and more; training differs, by its locks and its files."""
+    run_on("windows", "inference.py", "-i", "phrases/phrase.txt", "-o", tmp_path, "--cpu")
     assert soundfile.info(tmp_path / "audio_0.wav").duration > 1
     assert read_log(tmp_path / "nvlog.json")[-1]
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ["macos", "windows"])
 def test_it_trains_and_resumes_with_loader_processes(system: str, tmp_path: Path) -> None:
     """Two runs: the second moves the first one's log, replaces the link of the last checkpoint, and leaves no temporary files."""
     words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 1, "--num-workers", 1]
@@ -47,10 +46,9 @@ def test_it_trains_and_resumes_with_loader_processes(system: str, tmp_path: Path
     assert "estimated peak" in run_on(system, *words, "--epochs", 3, "--dry-run")
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_studio_plans(system: str, tmp_path: Path) -> None:
+def test_the_studio_plans(tmp_path: Path) -> None:
     project = make_project(Project(name="mine", projects=tmp_path))
-    out = run_on(system, "-m", "studio.plan", "mine", "--projects", tmp_path, "--minutes", 5)
+    out = run_on("windows", "-m", "studio.plan", "mine", "--projects", tmp_path, "--minutes", 5)
     assert project.plan.is_file(), out
 
 

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
 from common.run.nvlog import read_log
-from tests.recipe import ROOT, clips, flags, fresh_state, read_steps, run, succeed, train_tiny_model
+from tests.recipe import flags, fresh_state, read_steps, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -228,24 +228,6 @@ def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -
             assert 0 < weight.min() < 0.4 and 0.6 < weight.max() < 1
         else:
             assert torch.equal(weight, torch.ones(16))
-
-
-def test_loader_processes_and_cached_mels_change_nothing(tmp_path: Path) -> None:
-    words = flags("Tacotron2", tmp_path / "a")
-    succeed("train.py", *words, "--epochs", 1)
-    mel_words = clips(tmp_path)
-    for part in ("training", "validation"):
-        path = tmp_path / f"{part}.txt"
-        rows = path.read_text().splitlines()
-        mels = [f"{tmp_path}/mels/{row.split('/')[-1].replace('.ogg', '.pt')}" for row in rows]
-        audio, path = path.rename(tmp_path / f"{part}_audio.txt"), path
-        path.write_text("\n".join(mels) + "\n")
-        lists = ["--audio-filelist", audio, "--mel-filelist", path]
-        succeed("common/data/mels.py", *lists, "-d", ROOT, "--n-mel-channels", 10, "--num-workers", 1)
-    words = flags("Tacotron2", tmp_path / "b")
-    succeed("train.py", *words, *mel_words, "--epochs", 1, "--load-mel-from-disk", "--num-workers", 2)
-    a, b = (load_checkpoint(tmp_path / name / "checkpoint_Tacotron2_last.pt") for name in "ab")
-    assert differences(a["state_dict"], b["state_dict"]) == []
 
 
 LOG_KEYS = {

@@ -52,8 +52,8 @@ def test_parts_that_fail_hang_or_lack_a_package_are_told_apart() -> None:
     assert (good.status, good.figures) == ("done", {"a": 1})
     failed = gpu.run(part("raise SystemExit('no such kernel')"), 30)
     assert failed.status == "failed" and "no such kernel" in failed.output
-    slow = gpu.run(part("print('begun', flush=True); import time; time.sleep(60)", limit=3), 30)
-    assert slow.status == "out of time" and "begun" in slow.output and slow.seconds < 20
+    slow = gpu.run(part("print('begun', flush=True); import time; time.sleep(60)", limit=6), 30)
+    assert slow.status == "out of time" and "begun" in slow.output and slow.seconds < 50
     lacking = gpu.run(part("", needs=("torch", "no_such_package")), 30)
     assert (lacking.status, lacking.output) == ("left out", "not installed: no_such_package")
     assert gpu.run(part(""), 0).status == "left out"

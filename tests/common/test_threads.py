@@ -72,8 +72,9 @@ def test_idle_time_and_own_time_are_those_of_the_clock():
 def test_a_balance_lowers_and_raises_the_number():
     calls: list[int] = []
     balance = ThreadBalance(2, calls.append)
-    assert balance.adjust() == "" and calls == []  # a second has not passed
     usage = read_usage()
+    balance.usage = usage._replace(clock=usage.clock + 100 * SECONDS)
+    assert balance.adjust() == "" and calls == []  # a second has not passed
     balance.usage = usage._replace(clock=usage.clock - 100 * SECONDS)  # neither idle nor own time since
     assert "1 of 2" in balance.adjust()
     usage = read_usage()

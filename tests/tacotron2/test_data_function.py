@@ -7,6 +7,7 @@ import soundfile
 import torch
 
 from common.audio.stft import AudioConfig
+from common.data import mels
 from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import save_mel, write_settings
 from common.errors import DataError
@@ -93,16 +94,18 @@ def test_the_shortest_clip_is_the_shortest_that_has_a_spectrum(tmp_path):
         TextMelDataset({"dataset_path": str(tmp_path)}, [Utterance("512.wav", "a")]).check_clips()
 
 
-def test_a_cached_mel_equals_the_mel_of_the_audio(tmp_path):
+def test_a_mel_that_the_command_has_stored_equals_the_mel_of_the_audio(tmp_path):
     audio = TextMelDataset(CORPUS, ROWS)
-    rows = [Utterance(f"mels/{i}.pt", row.text) for i, row in enumerate(ROWS)]
-    cached = TextMelDataset({"dataset_path": str(tmp_path), "load_mel_from_disk": True}, rows)
-    (tmp_path / "mels").mkdir()
+    rows = [Utterance(str(tmp_path / f"mels/{i}.pt"), row.text) for i, row in enumerate(ROWS)]
+    for name, listed in (("audio", ROWS), ("mel", rows)):
+        (tmp_path / name).write_text("".join(f"{row.path}|{row.text}\n" for row in listed))
+    lists = ["--audio-filelist", str(tmp_path / "audio"), "--mel-filelist", str(tmp_path / "mel")]
+    mels.main([*lists, "-d", str(ROOT), "--num-workers", "1"])
+    cached = TextMelDataset({"load_mel_from_disk": True}, rows)
     for i in range(3):
-        save_mel(tmp_path / rows[i].path, audio[Key(0, i)].mel)
         assert torch.equal(cached[Key(0, i)].mel, audio[Key(0, i)].mel)
         assert torch.equal(cached[Key(0, i)].ids, audio[Key(0, i)].ids)
-        assert cached[Key(0, i)].name == str(tmp_path / rows[i].path)
+        assert cached[Key(0, i)].name == rows[i].path
 
 
 BASIC = {"load_mel_from_disk": True, "text_cleaners": ["basic_cleaners"]}

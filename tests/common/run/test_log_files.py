@@ -209,7 +209,8 @@ def test_a_repeated_request_does_not_end_a_process_that_ends_by_itself(number, l
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 
-def test_the_same_signal_from_terminal_and_launcher_counts_once_and_none_requests_nothing(capsys) -> None:
+def test_the_same_signal_from_terminal_and_launcher_counts_once_and_none_requests_nothing(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # torchrun's, moments later

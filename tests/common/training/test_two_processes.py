@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader
 import train
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
+from common.fast import Request
 from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
@@ -33,10 +35,14 @@ from models import REGISTRY
 from tests.common.training.points import Notes, PointsDataset, change, make_state
 from tests.recipe import flags, free_port
 from tests.test_train import differences
+from waveglow.fast.training import convert_for_training
+from waveglow.loss_function import WaveGlowLoss
 
 pytestmark = pytest.mark.slow
 
 CLIPS = ([1, 3], [7, 8])  # of each process
+WAVEGLOW = {"n_mel_channels": 3, "n_flows": 4, "n_early_every": 2, "hop_length": 16, "upsample_kernel_size": 64}
+WAVEGLOW |= {"WN_config": {"n_layers": 2, "n_channels": 6}}
 
 
 def loader_of(dist: Dist, unreadable: tuple[int, int], training: bool = True) -> DataLoader:
@@ -89,6 +95,21 @@ def shard_and_train(dist: Dist) -> dict[str, Any]:
     }
 
 
+def gradients(dist: Dist, recompute: bool, shard: bool) -> list[Tensor]:
+    """Whole gradients of the fast WaveGlow, with or without --recompute; each process has clips of its own."""
+    torch.manual_seed(0)
+    model = REGISTRY["WaveGlow"].build(**WAVEGLOW)
+    for wn in model.WN:  # type: ignore[union-attr]
+        nn.init.normal_(wn.end.weight)  # type: ignore[union-attr, arg-type]
+    trained: Any = convert_for_training(model.train(), Request(recompute=recompute))
+    trained = sharding.shard(trained, dist, cpu_offload=False) if shard else distributed.wrap(trained, dist)
+    torch.manual_seed(dist.rank)
+    audio = torch.randn(2, 80)
+    WaveGlowLoss(1.0)(trained(torch.randn(2, 3, 5), audio), audio).backward()
+    assert all(isinstance(weight, DTensor) == shard for weight in model.parameters())
+    return [weight.grad.full_tensor() if shard else weight.grad for weight in model.parameters()]  # type: ignore
+
+
 def save(dist: Dist, folder: Path) -> torch.Tensor:
     """Save a state together; return this process's random state."""
     options, spec = parse_training_arguments(flags("WaveGlow", folder / f"{dist.rank}"), REGISTRY, "")
@@ -120,6 +141,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
             "after": (after.loss, after.dropped, *(weight.detach() for weight in state.model.parameters())),
             "random": save(dist, Path(folder)),
             "sharded": shard_and_train(dist),
+            "gradients": [gradients(dist, *way) for way in itertools.product((False, True), repeat=2)],
             **endings(dist),
         }
         torch.save(outputs, Path(folder, f"{rank}.out"))
@@ -194,6 +216,16 @@ def test_blocks_below_a_hundredth_of_the_weights_are_sharded_with_the_rest(both:
 def test_sharded_tensors_are_gathered_out_of_lists_and_tuples(both: list[dict[str, Any]]) -> None:
     for outputs in both:
         assert outputs["sharded"]["full"] == dict.fromkeys(("list", "tuple"), (True, (128, 2)))
+
+
+def test_recomputed_steps_share_gradients_and_weights_as_stored_ones_do(both: list[dict[str, Any]]) -> None:
+    for outputs in both:
+        stored, stored_in_parts, again, again_in_parts = outputs["gradients"]
+        assert len(stored) == 98
+        assert differences(stored, again) == differences(stored_in_parts, again_in_parts) == []
+        for tensors in (stored, stored_in_parts):
+            for got, want in zip(tensors, both[0]["gradients"][0], strict=True):
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 # A sharded LSTM where cuDNN would move its weights

@@ -47,22 +47,6 @@ def assert_same(fast: DecoderOutput, plain: DecoderOutput, bound: float) -> None
         torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("chunk", [1, 4])
-@pytest.mark.parametrize("early", [True, False])
-def test_gates_end_as_plainly(chunk: int, early: bool) -> None:
-    """A gate's share of one in several steps: items end one after the other, and the last one ends the run."""
-    decoder = make_decoder(decoder_no_early_stopping=not early, max_decoder_steps=30)
-    memory, symbols = inputs(6, 4, 5, 3)
-    gates = torch.sigmoid(decoder.infer(memory, symbols, 1).gates)
-    seen = set()
-    for threshold in torch.linspace(gates.min() - 0.2, gates.max() + 0.2, 9).tolist():
-        decoder.gate_threshold = threshold
-        plain = decoder.infer(memory, symbols)
-        assert_same(prepare(decoder, chunk).infer(memory, symbols), plain, 1e-11)
-        seen |= set(plain.lengths.tolist())
-    assert len(seen) > 2
-
-
 @pytest.mark.parametrize("chunk", [1, 4, 8, 9])
 @pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
 def test_dropout_falls_on_the_same_numbers(chunk: int, threshold: float) -> None:

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from common.fast import shallow_copy
-from common.kernels.recurrence import CHUNK
 from tacotron2.decoder import Decoder
 from tacotron2.fast.training import TrainingDecoder
-from tests.tacotron2.test_decoder import assert_close, make_decoder, randn
+from tests.tacotron2.test_decoder import make_decoder, randn
 
 
 def fast(decoder: Decoder) -> Decoder:
@@ -16,27 +15,6 @@ def fast(decoder: Decoder) -> Decoder:
 
 def plain(decoder: Decoder) -> Decoder:
     return decoder
-
-
-@pytest.mark.parametrize("lengths", [[5, 3, 1], [4], [1]], ids=str)
-@pytest.mark.parametrize("steps", [1, 2, 6, 2 * CHUNK, 2 * CHUNK + 1])
-def test_all_steps_are_step_by_step(lengths, steps):
-    """Outputs, alignments and every gradient, with a kernel that is longer than some of the texts."""
-    decoder = make_decoder(attention_location_kernel_size=7).train()
-    lengths = torch.tensor(lengths)
-    batch, symbols = len(lengths), int(lengths.max())
-    prenet, memory = randn(steps, batch, 4, grad=True), randn(batch, symbols, 8, grad=True)
-    directions = 5 * randn(steps, batch, 7 + 8), 5 * randn(batch, steps, symbols)
-    tensors = [prenet, memory, *decoder.attention_rnn.parameters(), *decoder.attention_layer.parameters()]
-    tensors += decoder.decoder_rnn.parameters()
-    results = []
-    for run in (fast(decoder).run, decoder.run):
-        outputs = run(prenet, decoder.attention_layer.memory(memory, lengths))
-        loss = sum((output * direction).sum() for output, direction in zip(outputs, directions))
-        results.append((*outputs, *torch.autograd.grad(loss, tensors)))
-    for got, want in zip(*results):
-        assert got.shape == want.shape
-        assert_close(got, want, 1e-9)
 
 
 @pytest.mark.parametrize(("half", "bound"), [(None, 1e-5), (torch.bfloat16, 0.05)], ids=str)

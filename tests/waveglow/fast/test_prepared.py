@@ -199,6 +199,8 @@ def test_blocks_and_other_items_change_nothing(monkeypatch) -> None:
 def test_the_condition_is_quantised_once_for_all_flows(small_model, monkeypatch) -> None:
     """By each item's own step: an item of a hundredth of the other's size comes out as by itself."""
     prepared = convert_to_int8(small_model(torch.float32), INT8)
+    assert isinstance(prepared, WaveGlow) and all(isinstance(wn, Int8WN) for wn in prepared.WN)
+    assert {p.dtype for p in prepared.WN.parameters()} == {half_dtype(CPU, True) or torch.float32}
     mels, z = torch.randn(2, 3, 9) * torch.tensor([1.0, 0.01])[:, None, None], torch.randn(2, 8, 18)
     together = prepared.infer(mels, z=z)
     for i, alone in enumerate(together):
@@ -221,19 +223,6 @@ def test_nan_stays_nan(layers: int) -> None:
         assert run(wn, x_a, condition).isnan().all()
         tensor[0, 3, 4] = number
     assert run(wn, x_a, condition).isfinite().all()
-
-
-@needs_vnni
-@pytest.mark.parametrize("frames", [1, 30])
-def test_audio_is_nearly_the_plain_models(small_model, frames: int) -> None:
-    model = small_model(torch.float32)
-    mels, z = torch.randn(2, 3, frames), torch.randn(2, 8, 2 * frames)
-    prepared = accelerate(model, WAYS, "inference", INT8)
-    assert isinstance(prepared, WaveGlow) and all(isinstance(wn, Int8WN) for wn in prepared.WN)
-    assert {p.dtype for p in prepared.WN.parameters()} == {half_dtype(torch.device("cpu"), True) or torch.float32}
-    plain, audio = model.infer(mels, z=z).detach(), prepared.infer(mels, z=z)
-    assert audio.dtype == torch.float32
-    assert 1e-4 < relative_error(audio, plain) < 0.1
 
 
 def test_other_types_and_cpus_keep_their_precision(small_model, monkeypatch) -> None:

@@ -1,9 +1,5 @@
 """Fast training and --recompute: the plain model's outputs and gradients, and with --recompute from far less memory."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +7,6 @@ from torch import Tensor, nn
 from common.fast import Request
 from common.kernels.private_ops import Processor
 from common.run.memory import measure_peak, state_bytes
-from tests.recipe import ROOT
 from waveglow.fast.training import TrainingWN, convert_for_training, gains
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
@@ -46,17 +41,6 @@ def test_float32_on_zen_5_is_left_to_the_plain_model() -> None:
     cpus = (zen_5, zen_4, zen_6, Processor(), Processor("GenuineIntel", 26))
     assert [gains(cpu, CPU, half=False) for cpu in cpus] == [False, True, True, True, True]
     assert all(gains(cpu, CPU, half=True) and gains(cpu, torch.device("cuda"), half=False) for cpu in cpus)
-
-
-@pytest.mark.parametrize("n_frames", [3, 32])
-def test_outputs_and_gradients_with_tiles_are_near_the_plain_ones(small_model, n_frames) -> None:
-    """256 channels are where tiles begin; 32 frames are 64 groups, whole tiles of every dilation."""
-    model = small_model(torch.float32, n_flows=2, WN_config={"n_layers": 3, "n_channels": 256}).train()
-    for wn in model.WN:
-        nn.init.normal_(wn.end.weight, std=0.03)
-    plain, ours = (step(trained, *clips(n_frames)) for trained in (model, fast(model)))
-    for want, got in zip(plain, ours, strict=True):
-        assert (got - want).norm() <= 1e-5 * want.norm()
 
 
 def test_bfloat16_is_near_float32(small_model) -> None:
@@ -212,57 +196,3 @@ def test_a_flow_saves_the_inputs_of_its_matrix_and_coupling_alone() -> None:
     flow = 8 + 8 + 4  # x for the gradient of W; W x in two halves; exp(log s) for that of one half
     for n, saved in zip((1, 2, 4), in_channels, strict=True):
         assert condition + n * flow <= saved < condition + n * flow + 12  # z, the mels and scalars
-
-
-ONE_OF_TWO = """
-import sys
-import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
-from common.fast import Request
-from waveglow.fast.training import convert_for_training
-from waveglow.loss_function import WaveGlowLoss
-from waveglow.model import WaveGlow
-
-def gradients(recompute, sharded):
-    torch.manual_seed(0)
-    model = WaveGlow(n_mel_channels=3, n_flows=4, n_early_every=2, WN_config={"n_layers": 2, "n_channels": 6},
-                     hop_length=16, upsample_kernel_size=64)
-    for wn in model.WN:
-        torch.nn.init.normal_(wn.end.weight)
-    fast = convert_for_training(model.train(), Request(recompute=recompute))
-    if sharded:
-        for block in (fast.upsample, *fast.WN):
-            fully_shard(block, mesh=mesh)
-    trained = fully_shard(fast, mesh=mesh) if sharded else DistributedDataParallel(fast)
-    torch.manual_seed(rank)
-    audio = torch.randn(2, 80)
-    WaveGlowLoss(1.0)(trained(torch.randn(2, 3, 5), audio), audio).backward()
-    assert all(isinstance(p, DTensor) == sharded for p in model.parameters())
-    whole = [p.grad.full_tensor() if sharded else p.grad for p in model.parameters()]
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    assert all(torch.isfinite(p).all() for p in trained.parameters())
-    return whole
-
-rank = int(sys.argv[2])
-torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
-mesh = init_device_mesh("cpu", (2,))
-for sharded in (False, True):
-    stored, again = gradients(False, sharded), gradients(True, sharded)
-    print(len(stored), all(torch.equal(a, b) for a, b in zip(stored, again, strict=True)), stored[0].norm().item())
-torch.distributed.destroy_process_group()
-"""
-
-
-def test_processes_that_share_gradients_or_weights(tmp_path) -> None:
-    words = [sys.executable, "-W", "ignore", "-c", ONE_OF_TWO, str(tmp_path / "meeting")]
-    pipes = {"stdout": subprocess.PIPE, "text": True, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
-    both = [subprocess.Popen([*words, rank], cwd=ROOT, **pipes) for rank in "01"]
-    first, second = (process.communicate(timeout=300)[0].splitlines() for process in both)
-    for line in (*first, *second):
-        n_gradients, same, norm = line.split()
-        assert (n_gradients, same) == ("98", "True")
-        assert float(norm) == pytest.approx(float(first[0].split()[2]), rel=1e-5)  # on both, and sharded or not
-    assert len(first) == len(second) == 2
