@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -160,6 +160,12 @@ def read_steps(path: Path) -> list[tuple[object, dict]]:
     """Read the (step, data) of a log's records, without the flags."""
     records = [record for record in read_log(path) if record["type"] == "LOG"]
     return [(tuple(record["step"]), record["data"]) for record in records if record["step"] != "PARAMETER"]
+
+
+def read_parameters(path: Path) -> dict[str, Any]:
+    """The flags that a log's runs have recorded, by name; of several runs the last one's."""
+    records = [record["data"] for record in read_log(path) if record.get("step") == "PARAMETER"]
+    return {name: value for data in records for name, value in data.items()}
 
 
 def folder_of_tools(folder: Path, *absent: str) -> Path:

@@ -26,8 +26,10 @@ from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
 from common.spec import Key
 from common.training import loader
+from common.training.arguments import parse_training_arguments
 from common.training.options import DataConfig
-from data_functions import get_dataset, get_loader
+from data_functions import get_dataset, get_loader, get_loaders
+from models import REGISTRY
 from tests.recipe import flags, run
 
 RATE = 22050
@@ -133,6 +135,14 @@ def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     loader = get_loader(dataset, DataConfig(num_workers=0), 0, CPU, training=False)
     assert torch.equal(next(iter(loader)).audio, dataset.collate([dataset[Key(0, 0)]]).audio)
+
+
+def test_each_process_needs_a_clip(tmp_path):
+    words = [*flags("WaveGlow", tmp_path, training=1), "--seed", "1"]
+    training, _ = parse_training_arguments(words, REGISTRY, "")
+    message = "training.txt: 1 clip, expected at least one for each of 2 processes: lower the number of processes"
+    with pytest.raises(DataError, match=message):
+        get_loaders(training, CPU._replace(world_size=2))
 
 
 class _Unsendable:

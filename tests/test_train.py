@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
 from common.run.nvlog import read_log
-from tests.recipe import flags, fresh_state, read_steps, run, succeed, train_tiny_model
+from tests.recipe import flags, fresh_state, read_parameters, read_steps, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -119,25 +119,18 @@ def test_a_signal_between_epochs_saves_a_whole_epoch(tmp_path: Path, monkeypatch
     assert "resuming at epoch 2" in out
 
 
-def test_another_batch_size_goes_on_after_the_clips_that_are_done(tmp_path: Path, monkeypatch, steps: list) -> None:
+def test_an_epoch_whose_clips_are_done_in_batches_of_another_size_is_followed_by_the_next(
+    tmp_path: Path, monkeypatch, steps: list
+) -> None:
+    """Six clips of eight: in batches of three they are the whole epoch."""
     words = flags("WaveGlow", tmp_path, training=8)
     with monkeypatch.context() as patch:
         stop_at(patch, 3)
         assert run("train.py", *words, "--epochs", 1).code == 130
-    first = {name for names in steps for name in names}
     steps.clear()
-    assert len(first) == 6
-    succeed("train.py", *words, "--epochs", 1, "--resume-from-last", "-bs", 1)
-    rest = {name for names in steps for name in names}
-    assert (len(rest), rest & first) == (2, set())
-    # in batches of three the six clips done were the whole epoch
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3)
-        assert run("train.py", *words, "--epochs", 2, "--resume-from-last").code == 130
-    steps.clear()
-    succeed("train.py", *words, "--epochs", 3, "--resume-from-last", "-bs", 3)
+    succeed("train.py", *words, "--epochs", 2, "--resume-from-last", "-bs", 3)
     places = [step for step, _ in read_steps(tmp_path / "nvlog.json") if len(step) == 2]
-    assert places[-5:] == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+    assert places == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     assert [len(names) for names in steps] == [3, 3]
 
 
@@ -158,47 +151,13 @@ def test_checkpoints_and_validations_when_due_and_at_the_end_where_nothing_is_le
     assert epochs == [(0,), (2,), (4,), (5,)]
 
 
-def test_a_run_that_measures_speed_saves_nothing(tmp_path: Path, monkeypatch) -> None:
-    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, "--bench-class", "perf-train")
-    for number in (1, 2):  # in mid-epoch and at an epoch's end
-        with monkeypatch.context() as patch:
-            stop_at(patch, number)
-            stopped = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 9, "--bench-class", "perf-train")
-        assert stopped.code == 130
-        assert "--bench-class perf-train saves nothing" in stopped.out
+def test_a_run_that_measures_speed_saves_nothing_at_its_end_and_at_a_stop(tmp_path: Path, monkeypatch) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--bench-class", "perf-train"]
+    succeed("train.py", *words, "--epochs", 1)
+    stop_at(monkeypatch, 1)
+    stopped = run("train.py", *words, "--epochs", 9)
+    assert stopped.code == 130 and "--bench-class perf-train saves nothing" in stopped.out
     assert not list(tmp_path.glob("checkpoint_*"))
-
-
-def epochs_of(log: Path) -> list[tuple]:
-    return [step for step, data in read_steps(log) if "train_epoch_time" in data]
-
-
-def losses_seen(folder: Path, model: str) -> list[int]:
-    return [event.step for event in events(folder, model).Scalars("train/loss")]
-
-
-def test_two_models_in_one_folder_keep_their_logs_and_curves(tmp_path: Path) -> None:
-    """Published commands train both models into output/, one after the other."""
-    log, first_aside = tmp_path / "nvlog.json", tmp_path / "nvlog_1.json"
-    tacotron2, waveglow = flags("Tacotron2", tmp_path), flags("WaveGlow", tmp_path)
-    succeed("train.py", *tacotron2, "--epochs", 1)
-    out = succeed("train.py", *waveglow, "--epochs", 1, "--log-file", f"{tmp_path}/nvlog.json")
-    assert f"older logs: {log} is now {first_aside}\n" in out
-    assert (models_of(log), models_of(first_aside)) == (["WaveGlow"], ["Tacotron2"])
-    out = succeed("train.py", *tacotron2, "--epochs", 3, "--resume-from-last")
-    assert f"older logs: {log} is now {tmp_path}/nvlog_2.json, {first_aside} is now {log}\n" in out
-    assert (models_of(log), epochs_of(log)) == (["Tacotron2"] * 2, [(0,), (1,), (2,)])
-    succeed("train.py", *waveglow, "--epochs", 2, "--resume-from-last")
-    assert (models_of(log), epochs_of(log)) == (["WaveGlow"] * 2, [(0,), (1,)])
-    assert epochs_of(first_aside) == [(0,), (1,), (2,)]
-    assert losses_seen(tmp_path, "Tacotron2") == [1, 2, 3, 4, 5, 6]
-    assert losses_seen(tmp_path, "WaveGlow") == [1, 2, 3, 4]
-
-
-def models_of(log: Path) -> list[str]:
-    """The model names that the runs of a log recorded."""
-    data = [record["data"] for record in read_log(log) if record.get("step") == "PARAMETER"]
-    return [item["model_name"] for item in data if "model_name" in item]
 
 
 def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> None:
@@ -208,7 +167,8 @@ def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> N
     words += ["--checkpoint-path", train_tiny_model("WaveGlow")]
     first = succeed("train.py", *words)
     assert "older logs: " in first and f"{train_tiny_model('WaveGlow')}: resuming at epoch 2" in first
-    assert epochs_of(tmp_path / "nvlog.json") == [(2,), (3,)]
+    steps = read_steps(tmp_path / "nvlog.json")
+    assert [step for step, data in steps if "train_epoch_time" in data] == [(2,), (3,)]
     assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "best", "last")]
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)
 
@@ -248,9 +208,7 @@ def test_the_log_has_the_published_records(model: str) -> None:
     steps = [step for step, _ in read_steps(path)]
     # two epochs of two iterations, validated (--epochs-per-validation 100) after the first and the last
     assert steps == [(0, 0), (0, 1), (0,), (0, 2, 0), (0,), (1, 0), (1, 1), (1,), (1, 2, 0), (1,), ()]
-    parameters = {}
-    for record in read_log(path):
-        parameters |= record["data"] if record.get("step") == "PARAMETER" else {}
+    parameters = read_parameters(path)
     assert (parameters["model_name"], parameters["epochs"], parameters["batch_size"]) == (model, 2, 2)
     by_epoch = [data["train_loss"] for step, data in read_steps(path) if len(step) == 1 and "train_loss" in data]
     by_step = [data["train_loss"] for step, data in read_steps(path) if len(step) == 2]

@@ -50,16 +50,6 @@ def test_saving_by_the_clock_changes_nothing_and_keeps_one_checkpoint(tmp_path: 
     assert differences(last(plain), last(clock)) == [] and losses(plain) == losses(clock)
 
 
-def test_only_old_checkpoints_of_this_run_are_deleted(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 2, "--keep-checkpoints", 2]
-    succeed("train.py", *words, "--epochs", 5)
-    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("2", "4", "best", "last")]
-    for epoch in (1, 99):
-        (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
-    succeed("train.py", *words, "--epochs", 7, "--resume-from-last")
-    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "4", "6", "99", "best", "last")]
-
-
 def test_the_best_checkpoint_has_the_lowest_validation_loss(tmp_path: Path) -> None:
     words = ["--epochs", 6, "--epochs-per-checkpoint", 1, "-lr", 0.02, *SEEING]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)

@@ -12,9 +12,8 @@ import torch
 
 from benchmarks import latency
 from common.audio.stft import AudioConfig
-from common.run.nvlog import read_log
 from tacotron2.data_function import encode
-from tests.recipe import MODELS, ROOT, Result, read_steps, run, train_tiny_model
+from tests.recipe import MODELS, ROOT, Result, read_parameters, read_steps, run, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +122,7 @@ def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     out = measure(*words, "--max-decoder-steps", 3, "--gate-threshold", 1).out
     assert float(parse_table(out)["Avg mels generated"]) == 15
     assert f"tacotron2: {train_tiny_model('Tacotron2')}, waveglow: {train_tiny_model('WaveGlow')}" in out
-    flags = {k: v for record in read_log(tmp_path / "nvlog.json") for k, v in record.get("data", {}).items()}
+    flags = read_parameters(tmp_path / "nvlog.json")
     assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24
     assert flags["waveglow_config"]["WN_config"]["n_channels"] == 8
     assert float(parse_table(measure(*words, "--gate-threshold", 0).out)["Avg RTF"]) == 0  # it fires at once

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from benchmarks.sizes import Setting
 from benchmarks.speed import TITLES, CaseRow, measure_in_process
 from common.errors import DataError
 from common.kernels.int8 import can_multiply
-from tests.recipe import Result, start
+from tests.recipe import Result, own_signals, start
 
 pytestmark = pytest.mark.slow
 
@@ -196,20 +195,13 @@ def test_the_first_sound_of_a_stream_is_awaited() -> None:
     case.ours()  # raises RuntimeError if inference.py ends without sound
 
 
-@pytest.fixture
-def ctrl_c_enabled() -> Iterator[None]:
-    """Let child processes react to Ctrl-C, even if a shell's & disabled it for the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_enabled")
 def test_ctrl_c_prints_the_table_of_the_finished_rows(tmp_path: Path) -> None:
     rows = ["tacotron2-training", "first-sound"]
     (temporary := tmp_path / "temporary").mkdir()
     environment = os.environ | {"TMPDIR": str(temporary)}
-    process = start(*QUICK, "-o", tmp_path, "--repeats", 3, "--rows", *rows, environment=environment)
+    with own_signals():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # even if a shell's & has disabled it for the tests
+        process = start(*QUICK, "-o", tmp_path, "--repeats", 3, "--rows", *rows, environment=environment)
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("Start to sound"):

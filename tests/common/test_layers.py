@@ -7,14 +7,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from common import layers
 from common.layers import ConvStack, MaskedBatchNorm1d
-
-
-def randn(*shape, grad=False):
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
-
-
-def assert_close(got, want, bound=1e-12):
-    torch.testing.assert_close(got, want, rtol=0, atol=bound)
+from tests.float64 import assert_close, randn
 
 
 def assert_same_gradients(loss, other, tensors, other_tensors=None):

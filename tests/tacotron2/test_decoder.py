@@ -6,6 +6,7 @@ import torch
 from common.draws import Draws
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, Prenet
+from tests.float64 import assert_close, randn
 
 SIZES = {
     "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
@@ -19,14 +20,6 @@ def make_decoder(**config) -> Decoder:
     decoder = Decoder(Tacotron2Config(**{**SIZES, **off, **config})).double()
     decoder.prenet.p_dropout = 0.0
     return decoder
-
-
-def randn(*shape, grad=False):
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
-
-
-def assert_close(got, want, bound=1e-12):
-    torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
 def test_dropped_frames_are_zeros_in_training_only():

@@ -14,14 +14,13 @@ from common.fast import Request
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel
 from common.options import from_options
-from common.run.nvlog import read_log
 from tacotron2.arg_parser import add_tacotron2_arguments
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.fast.prepared import PreparedDecoder, convert
 from tacotron2.guard import SPARE_FRAMES, AttentionStop, DecodingGuard, StopRule
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC
-from tests.recipe import succeed, train_tiny_model
+from tests.recipe import read_parameters, succeed, train_tiny_model
 from tests.tacotron2.fast.test_prepared import SIZES as SMALL
 from tests.tacotron2.fast.test_prepared import make_decoder as small_decoder
 from tests.tacotron2.fast.test_prepared import prepare as prepare_in_chunks
@@ -323,9 +322,6 @@ def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path, plain: bool) 
     for i, frames in enumerate((60, 80)):
         assert len(wavfile.read(tmp_path / "speech" / f"audio_{i}.wav")[1]) == frames * 256
     assert out.count("never stopped by itself") == 2
-    records = read_log(tmp_path / "speech" / "nvlog.json")
-    logged_values: dict = {}
-    for record in records:
-        logged_values |= record["data"] if record["type"] == "LOG" and record["step"] == "PARAMETER" else {}
-    assert (logged_values["max_frames_per_symbol"], logged_values["attention_stop"]) == (2.0, 0)
-    assert not {*SPEC.run_options} & {*logged_values["tacotron2_config"]}
+    logged = read_parameters(tmp_path / "speech" / "nvlog.json")
+    assert (logged["max_frames_per_symbol"], logged["attention_stop"]) == (2.0, 0)
+    assert not {*SPEC.run_options} & {*logged["tacotron2_config"]}

@@ -189,16 +189,16 @@ def test_a_storage_larger_than_its_part_of_the_file_is_refused(tmp_path: Path) -
 # Weights in files: pruned by the order of saving, refused with one number that is not finite, described as plain values
 
 
-def test_pruning_keeps_the_checkpoints_that_were_saved_last(tmp_path: Path) -> None:
-    """A run that resumes from an older epoch saves lower epochs after higher ones."""
-    for epoch in (1, 3, 7, 9):
+def test_pruning_keeps_the_checkpoints_that_were_saved_last_and_those_of_other_runs(tmp_path: Path) -> None:
+    """A run that resumes from an older epoch saves lower epochs after higher ones. It has not saved those of 2 and 99."""
+    for epoch in (1, 2, 3, 7, 9, 99):
         for suffix in (".pt", ".safetensors"):
             (tmp_path / f"checkpoint_X_{epoch}{suffix}").touch()
     assert prune(tmp_path, "X", [7, 3, 9, 1], 2) == [9, 1]
-    expected = [f"checkpoint_X_{epoch}{suffix}" for epoch in (1, 9) for suffix in (".pt", ".safetensors")]
+    expected = [f"checkpoint_X_{epoch}{suffix}" for epoch in (1, 2, 9, 99) for suffix in (".pt", ".safetensors")]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(expected)
     assert prune(tmp_path, "X", [9, 1], 5) == [9, 1]
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 8
 
 
 def test_numbers_and_arrays_of_a_checkpoint_are_described_as_numbers_and_lists() -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from common.draws import Draws
 from common.kernels.recurrence import CHUNK, compute_dtype, draw_keep_mask, dropout_mask, lstm_sequence, tanh
+from tests.float64 import assert_close, randn
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -47,10 +48,6 @@ def test_dropout_mask():
 # Recurrences with a hand-written backward against PyTorch's LSTM and autograd, in float64
 
 
-def randn(*shape, grad=False):
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
-
-
 def from_zeros(gates, weight_hh, p_dropout=0.0):
     """The hidden states after the first zeros; the same as two runs, of which the second begins at the end of the first."""
     shape = *gates.shape[:2], weight_hh.shape[1]
@@ -66,10 +63,6 @@ def from_zeros(gates, weight_hh, p_dropout=0.0):
     assert_close(torch.cat(parts), whole, 1e-12 if gates.dtype == torch.float64 else 1e-2)
     assert_close(state[1], cell, 1e-12 if gates.dtype == torch.float64 else 1e-2)
     return torch.cat(parts)
-
-
-def assert_close(got, want, bound=1e-12):
-    torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (5, 1), (CHUNK, 2), (2 * CHUNK + 1, 1)])

@@ -15,7 +15,6 @@ from common.training.arguments import parse_training_arguments
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from models import REGISTRY
-from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder
 from tacotron2.fast import graphs
 from tacotron2.fast.graphs import ChunkedLoop, RecordedDecoder, Tensors, run_chunk
@@ -24,6 +23,7 @@ from tests.gpu_rules import Rules
 from tests.pretend_gpu import CPU, GPU, Graph, PretendGpu, requires_pretence
 from tests.recipe import MODELS
 from tests.tacotron2.fast.test_prepared import SIZES as SMALL
+from tests.tacotron2.test_decoder import make_decoder as plain_decoder
 from train import make_state
 
 SIZES = SMALL | {"n_frames_per_step": 2}
@@ -37,10 +37,7 @@ def small_chunks(monkeypatch) -> None:
 
 def make_decoder(**config: Any) -> Decoder:
     torch.manual_seed(1)
-    off = {"p_attention_dropout": 0.0, "p_decoder_dropout": 0.0}
-    decoder = Decoder(Tacotron2Config(**{**SIZES, **off, **config})).double()
-    decoder.prenet.p_dropout = 0.0
-    return decoder
+    return plain_decoder(**{**SIZES, **config})
 
 
 def in_chunks(decoder: Decoder) -> RecordedDecoder:

@@ -6,7 +6,8 @@ import torch
 from common.fast import shallow_copy
 from tacotron2.decoder import Decoder
 from tacotron2.fast.training import TrainingDecoder
-from tests.tacotron2.test_decoder import make_decoder, randn
+from tests.float64 import randn
+from tests.tacotron2.test_decoder import make_decoder
 
 
 def fast(decoder: Decoder) -> Decoder:
