@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.checkpoint.__main__ import convert
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
 from common.options import from_options
@@ -17,7 +18,7 @@ from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.options import TrainOptions
 from common.training.state import Best, EpochTotals, TrainState
-from models import REGISTRY
+from models import REGISTRY, load_model
 from tests.common.training.points import change
 from tests.recipe import flags, fresh_state, run, train_tiny_model
 
@@ -272,19 +273,28 @@ def test_older_checkpoints_stay_until_the_new_one_is_complete(tmp_path: Path) ->
     assert (tmp_path / "checkpoint_WaveGlow_last.pt").resolve() == old.resolve()
 
 
-def test_best_and_final_weights_are_those_of_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_final_and_loaded_weights_are_those_of_the_average(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = make(tmp_path)
     take_steps(state, 2)
     assert state.average is not None
+    average, path = state.average.module.state_dict(), snapshot.save(state)
+    assert not torch.equal(average["upsample.bias"], load_checkpoint(path)["state_dict"]["upsample.bias"])
+    convert(path, tmp_path / "weights.pt", weights_only=True)
+    spoken = load_model("WaveGlow", path).state_dict()
+    assert all(torch.equal(spoken[key], value) for key, value in average.items())
+    said = snapshot.restore(fresh_state("WaveGlow", tmp_path), load_checkpoint(path), path)
+    assert "its moving average ends here: there is no --ema-decay" in said
     snapshot.save_best(state)
     monkeypatch.setattr(snapshot, "has_safetensors", lambda: False)
     snapshot.save_final_weights(state)
     assert not list(tmp_path.glob("*.safetensors"))
     monkeypatch.undo()
     snapshot.save_final_weights(state)
-    for name in ("checkpoint_WaveGlow_best.pt", "checkpoint_WaveGlow_0.safetensors"):
+    for name in ("checkpoint_WaveGlow_best.pt", "checkpoint_WaveGlow_0.safetensors", "weights.pt"):
         stored = load_checkpoint(tmp_path / name)["state_dict"]
-        assert all(torch.equal(stored[key], value) for key, value in state.average.module.state_dict().items())
+        assert all(torch.equal(stored[key], value) for key, value in average.items())
 
 
 def test_only_the_main_process_writes(tmp_path: Path) -> None:
