@@ -5,7 +5,7 @@
 One trial in three stops a run at a random moment of its start, the others in the seconds after its first checkpoint. Then the run
 must end by itself, all checkpoints must load, and no process may be left. A run is forked from a warm process, or begins `cold`
 with its imports; a launcher's ranks always do. --log keeps a line for each trial; the same command goes on after the last of them.
-Small /dev/shm and disks need root. `python -m tests.kills` compares resumed runs bit for bit.
+Small /dev/shm and disks need root. tests/test_kills.py compares resumed runs bit for bit.
 """
 
 import argparse
