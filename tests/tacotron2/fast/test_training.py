@@ -21,8 +21,12 @@ def plain(decoder: Decoder) -> Decoder:
 @pytest.mark.parametrize(("half", "bound"), [(None, 1e-5), (torch.bfloat16, 0.05)], ids=str)
 @pytest.mark.parametrize(("batch", "symbols", "steps"), [(1, 1, 1), (1, 9, 4), (8, 20, 30)])
 def test_all_steps_in_float32_and_bfloat16(batch, symbols, steps, half, bound):
-    """Outputs and gradients against the plain steps in float64, relative to each tensor's norm; products are oneDNN's."""
-    decoder = make_decoder(attention_rnn_dim=64, decoder_rnn_dim=48, encoder_embedding_dim=32, attention_dim=16).train()
+    """Outputs and gradients against the plain steps in float64, relative to each tensor's norm; products are oneDNN's.
+
+    The attention's kernel is longer than some of the texts.
+    """
+    sizes = {"attention_rnn_dim": 64, "decoder_rnn_dim": 48, "encoder_embedding_dim": 32, "attention_dim": 16}
+    decoder = make_decoder(**sizes, attention_location_kernel_size=7).train()
     prenet, memory, lengths = randn(steps, batch, 4), randn(batch, symbols, 32), torch.full((batch,), symbols)
     directions = randn(steps, batch, 48 + 32), randn(batch, steps, symbols)
     results = []
