@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
 import re
-import signal
 import socket
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
+from multiprocessing.context import ForkProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -19,30 +21,31 @@ import pytest
 from common.errors import DataError, UsageError
 from common.files import atomic_write, remove_leftovers
 from common.run.run_folder import occupy, refuse_checkpoints
-from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
+from tests.recipe import flags, run, succeed, train_tiny_model
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from common.run.run_folder import occupy
-with occupy(Path(sys.argv[1]), "WaveGlow"):
-    print("locked", flush=True)
-    time.sleep(600)
-"""
 pytestmark = pytest.mark.slow
+FORK = multiprocessing.get_context("fork")
+
+
+def hold(folder: Path, locked: Event) -> None:
+    with occupy(folder, "WaveGlow"):
+        locked.set()
+        time.sleep(600)
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def holder(tmp_path: Path) -> Iterator[ForkProcess]:
     """Another process that has locked tmp_path for WaveGlow."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "locked\n"
+    locked = FORK.Event()
+    process = FORK.Process(target=hold, args=(tmp_path, locked))
+    process.start()
+    assert locked.wait(100)
     yield process
     process.kill()
-    process.wait()
+    process.join()
 
 
-def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, holder: ForkProcess) -> None:
     owner = f"process {holder.pid} on {socket.gethostname()}"
     for _ in range(2):  # the first refusal must not release the lock
         result = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
@@ -54,9 +57,9 @@ def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, h
         pass
 
 
-def test_the_lock_of_a_killed_run_stops_no_other(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
+def test_the_lock_of_a_killed_run_stops_no_other(tmp_path: Path, holder: ForkProcess) -> None:
+    holder.kill()
+    holder.join()
     path = tmp_path / ".WaveGlow.lock"
     assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": holder.pid}
     with occupy(tmp_path, "WaveGlow"):
