@@ -92,7 +92,7 @@ def test_a_part_ends_with_the_command(monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         gpu.run(part("import time; time.sleep(60)"), 30)
     (process,) = killed
-    assert process.wait(10)
+    assert process.wait(100)
 
 
 def test_the_memory_of_a_way_is_that_of_its_steps(monkeypatch) -> None:
