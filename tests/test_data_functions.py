@@ -124,11 +124,11 @@ def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monk
     batches = iter(loader_with(lambda items: _Failing(), options, tmp_path))
     other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     other.start()
-    # It ends between two looks at the workers.
-    monkeypatch.setattr(loader.time, "sleep", lambda _: (other.kill(), other.join()))
+    monkeypatch.setattr(loader.time, "sleep", lambda _: other.kill())  # between two looks at the workers
     with pytest.raises(ConnectionResetError):
         next(batches)
-    assert not other.is_alive()
+    other.join()
+    assert other.exitcode == -signal.SIGKILL
 
 
 def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
