@@ -70,9 +70,10 @@ def config(endpoint: Endpoint) -> TextConfig:
 
 def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSCRIBER_API_KEY", "secret")
+    endpoint.plan = [GOOD, (200, b'{"text": "Good night."}')]
     for _ in range(2):
         with Ledger(tmp_path / "words.jsonl") as ledger:
-            assert recognise(sounds, config(endpoint), ledger, 1) == {"1": "Good morning.", "2": "Good morning."}
+            assert recognise(sounds, config(endpoint), ledger, 1) == {"1": "Good morning.", "2": "Good night."}
     assert len(endpoint.requests) == 2
     path, key, body = endpoint.requests[0]
     assert (path, key) == ("/v1/audio/transcriptions", "Bearer secret")
