@@ -27,7 +27,7 @@ else:
     )
 
 T = TypeVar("T")
-PATIENCE = 120  # seconds; another program may have the machine
+PATIENCE = 400  # seconds; another program may have the machine
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
 

@@ -19,7 +19,7 @@ from tests.browser import wait as wait_until
 from tests.recipe import ROOT, free_port, start
 
 SPEECH = "/v1/audio/speech"
-PATIENCE = 120  # seconds
+PATIENCE = 400  # seconds
 # Every httpx.get would load the certificates, which takes 20 ms. Each request has a connection of its own.
 http = httpx.Client(timeout=PATIENCE, limits=httpx.Limits(max_keepalive_connections=0))
 
