@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header() -> str:
     """Say how long the suite takes."""
-    return "all tests take 10 to 20 minutes on two cores; -m 'not slow' takes 2"
+    return "all tests take 20 to 35 minutes on two cores (the latter with every extra); -m 'not slow' takes 7"
 
 
 class Report:
