@@ -115,7 +115,7 @@ class SpeechServer(Server):
         log.info(f"stopping: accepted requests have {self.settings.grace:g} seconds")
         if not await self.engine.stop():
             log.warning("stopping: some requests are unfinished, and their answers end early")
-        self.end()
+        self.should_exit = True
 
 
 if __name__ == "__main__":

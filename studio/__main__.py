@@ -59,7 +59,7 @@ class PageServer(Server):
 
     def __init__(self, app: FastAPI, address: str, opens: bool) -> None:
         super().__init__(app, LAST_BYTES, log_level="warning")
-        self.address, self.opens = address, opens
+        self.app, self.address, self.opens = app, address, opens
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections, then print the address."""
@@ -71,7 +71,9 @@ class PageServer(Server):
     def handle_exit(self, sig: int, frame: object) -> None:
         """Stop; what the page still waits for is cut off without errors in the terminal."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        self.end()
+        for end in self.app.state.end_pages:
+            end()
+        self.should_exit = True
 
 
 def choose_token(config: StudioConfig) -> str | None:

@@ -8,7 +8,7 @@ import uvicorn
 
 
 class Server(uvicorn.Server):
-    """A server without access log, Server header and WebSockets. After `end`, clients have `last_seconds` to read their answers.
+    """A server without access log, Server header and WebSockets. At its end, clients have `last_seconds` to read their answers.
 
     `options` are further settings of uvicorn.Config.
     """
@@ -16,10 +16,3 @@ class Server(uvicorn.Server):
     def __init__(self, app: Any, last_seconds: int, **options: Any) -> None:
         options |= {"access_log": False, "server_header": False, "ws": "none"}
         super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=last_seconds, **options))
-        self.app = app
-
-    def end(self) -> None:
-        """Close the connections that open pages keep, which would delay the end, then stop. Apps list how as `state.end_pages`."""
-        for end in getattr(self.app.state, "end_pages", ()):
-            end()
-        self.should_exit = True
