@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Literal, get_args
 
 from common import arguments
 from common.errors import UsageError
@@ -20,7 +21,7 @@ from serving.logs import LOG_FORMATS
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, read if --api-key is not given
 LOUDEST = 10.0
-RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz, of files
+Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]  # Hz, of files
 PCM_RATE = 24_000  # Hz, of OpenAI's pcm; clients do not ask, since pcm has no header
 VOLUME = Check(lambda volume: 0 <= volume <= LOUDEST, f"0 to {LOUDEST:g}")
 NETWORKS = Check(
@@ -81,7 +82,7 @@ class ServingConfig:
     pcm_rate: int = option(
         PCM_RATE,
         "sampling rate of pcm over HTTP, in Hz, for requests that name none; clients of OpenAI's API expect 24,000",
-        choices=RATES,
+        choices=get_args(Rate),
     )
     cpu: bool = option(False, "run on the CPU even if there is a GPU")
     fp16: bool = option(False, "half precision: float16 on a GPU, bfloat16 on a CPU that supports it")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from common.arguments import LARGEST_SEED
-from serving.config import FASTEST, LOUDEST, SLOWEST, ServingConfig
+from serving.config import FASTEST, LOUDEST, SLOWEST, Rate, ServingConfig
 from serving.encoding import AudioEncoder
 from serving.stream import SpeechRequest
 
 Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm", "g711_ulaw", "g711_alaw"]
 StreamFormat = Literal["audio", "sse"]
-Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 UpTo10 = Annotated[float, Field(ge=0, le=10)]
 LENGTH_IN_HEADER = frozenset({"wav", "flac"})  # formats whose readers trust the length that a header states
-OF_THE_ENGINE = {"voice", "vocoder", "seed", "sigma", "denoising_strength"}
+OF_THE_ENGINE = {field.name for field in fields(SpeechRequest)}
 CASELESS = ("model", "response_format", "stream_format", "vocoder")
 
 
