@@ -40,7 +40,7 @@ from common.inference.config import (
 )
 from common.inference.stages import AudioSteps, Batch, Line, MelBatch, PieceStream, Speech
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder, common_audio
-from common.inference.words import Word, list_words
+from common.inference.words import Timetable, Word
 from common.run.memory import available_memory
 from common.spec import Piece, config_of
 from models import REGISTRY, recognise
@@ -374,7 +374,8 @@ class Synthesizer:
     def words(self, text: str, speech: Speech) -> list[Word]:
         """List the words of a text with the seconds in which this voice's `speech` of it speaks them. Marks alone are no words."""
         written = stages.acoustic_stages(self.acoustic).written(text, self.acoustic.options)
-        return list_words(written, speech, self.symbols)
+        table = Timetable(written, [part.text for part in speech.parts], self.symbols)
+        return [word for part, alignment in speech.in_parts() for word in table.add(part, alignment)]
 
     def unspoken(self, text: str) -> list[str]:
         """List the characters of a text that the model has no symbol for."""

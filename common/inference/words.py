@@ -15,7 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from common.errors import DataError
-from common.inference.stages import Part, Speech
+from common.inference.stages import Part
 from common.spec import WordSpan
 
 # K decoder steps, S symbols, W words
@@ -94,12 +94,6 @@ def _path(scores: npt.NDArray[np.float64], to_end: bool) -> npt.NDArray[np.int64
     for step in range(n_steps - 1, 0, -1):
         path.append(path[-1] - int(taken[step, path[-1]]))
     return np.array(path[::-1])
-
-
-def list_words(text: str, speech: Speech, spell: Spell) -> list[Word]:
-    """List the words of a text with the times of its speech."""
-    table = Timetable(text, [part.text for part in speech.parts], spell)
-    return [word for part, alignment in speech.in_parts() for word in table.add(part, alignment)]
 
 
 class Timetable:
