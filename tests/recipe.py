@@ -242,7 +242,7 @@ def free_port() -> int:
 
 def wait_for(process: Process, sign: Callable[[], bool]) -> None:
     """Wait for a sign of a process's progress, before which it must not end."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 600
     while not sign():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.01)

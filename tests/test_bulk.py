@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 
 import models
 from common.checkpoint.files import load_checkpoint
-from tests.recipe import read_steps, run, speech_flags, start, start_ranks, succeed, train_tiny_model
+from tests.recipe import read_steps, run, speech_flags, start, start_ranks, succeed, train_tiny_model, wait_for
 from tests.test_third_model import BEEPER, Beeper
 
 pytestmark = pytest.mark.slow
@@ -39,10 +38,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     """SIGKILL in the middle; the resumed run takes the seed that the first one drew, and computes the missing lines alone."""
     killed = tmp_path / "killed"
     process = start(sys.executable, "inference.py", *words(killed, "-bs", 1))
-    deadline = time.monotonic() + 200
-    while len(sounds(killed)) < 3:
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.005)
+    wait_for(process, lambda: len(sounds(killed)) > 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     there = sounds(killed)

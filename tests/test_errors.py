@@ -25,7 +25,19 @@ from common.errors import UsageError, exit_on_user_error, printable
 from common.run.interrupt import StopRequest
 from common.training import loop as engine
 from multiproc import describe_end
-from tests.recipe import MODELS, ROOT, call, flags, own_signals, run, speech_flags, start, succeed, train_tiny_model
+from tests.recipe import (
+    MODELS,
+    ROOT,
+    call,
+    flags,
+    own_signals,
+    run,
+    speech_flags,
+    start,
+    succeed,
+    train_tiny_model,
+    wait_for,
+)
 
 ESCAPE = "\x1b[2J"
 
@@ -257,10 +269,7 @@ def test_ctrl_c_during_inference(tmp_path: Path) -> None:
     process = start(sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**6)
     try:
         log = tmp_path / "speech" / "nvlog.json"
-        deadline = time.monotonic() + 120
-        while not log.exists():  # which is opened when the models are loaded
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.05)
+        wait_for(process, log.exists)  # which is opened when the models are loaded
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=120)[1]
     finally:

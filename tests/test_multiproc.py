@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from tests.recipe import (
     skip_without_evaluators,
     start,
     start_ranks,
+    wait_for,
 )
 
 pytestmark = pytest.mark.slow
@@ -169,9 +169,7 @@ def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     session = "import pathlib, time\nfrom common.run import distributed\nwith distributed.session(cpu=True):\n"
     script.write_text(f"{session}    pathlib.Path({str(tmp_path / 'here')!r}).touch()\n    time.sleep(60)\n")
     launcher = start(*LAUNCHER[:-1], 1, script, environment=os.environ | {"PYTHONPATH": "."})
-    deadline = time.monotonic() + 100
-    while not (tmp_path / "here").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(launcher, (tmp_path / "here").exists)
     (rank,) = (psutil.Process(child) for child in children(launcher.pid))
     launcher.kill()
     assert psutil.wait_procs([rank], 50)[1] == []
