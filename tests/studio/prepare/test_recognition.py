@@ -77,6 +77,7 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
     assert len(endpoint.requests) == 2
     path, key, body = endpoint.requests[0]
     assert (path, key) == ("/v1/audio/transcriptions", "Bearer secret")
+    assert b'filename="a.wav"' in body and b'filename="b.wav"' in endpoint.requests[1][2]
     assert b'name="language"\r\n\r\nde' in body and b'name="model"\r\n\r\nm' in body and b"RIFF" in body
     with Ledger(tmp_path / "words.jsonl") as ledger:
         recognise(sounds, replace(config(endpoint), transcriber_model="another"), ledger, 1)
