@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from common.arguments import positive
@@ -68,17 +69,29 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
             link.symlink_to(wavs, target_is_directory=True)
 
 
-def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, device: torch.device) -> None:
-    """Write a model's teacher-forced mel of each clip, with the recording's number of frames."""
-    names = {str(dataset.path(item)): row.path for item, row in enumerate(dataset.utterances)}
+def teacher_forced(
+    model: Any, dataset: TextMelDataset, batch_size: int, device: torch.device
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield each clip's number, and log-mels (M, T) of the recording's length: the decoder's, and the postnet's of them."""
+    numbers = {str(dataset.path(item)): item for item in range(len(dataset))}
     order = sorted(range(len(dataset)), key=lambda item: dataset.lengths[item])  # sorted, which reduces padding
     for start in tqdm(range(0, len(order), batch_size), desc="predict mels", unit="batch", disable=None):
         batch = dataset.collate([dataset[Key(0, item)] for item in order[start : start + batch_size]])
         batch = to_device(batch, device)
         with torch.inference_mode(), separate_rng(device, start):  # the prenet's dropout is active
-            mels = model(*batch.inputs).mel_outputs_postnet.float().cpu()
-        for name, mel, frames in zip(batch.names, mels, batch.mel_lengths.tolist(), strict=True):
-            save_mel(output / names[name], mel[:, :frames])
+            outputs = model(*batch.inputs)
+        both = outputs.mel_outputs.float().cpu(), outputs.mel_outputs_postnet.float().cpu()
+        for name, decoded, refined, frames in zip(batch.names, *both, batch.mel_lengths.tolist(), strict=True):
+            yield numbers[name], decoded[:, :frames], refined[:, :frames]
+
+
+def read_model(path: Path, dataset_path: Path, device: torch.device) -> tuple[Any, Options]:
+    """Return Tacotron 2 from a checkpoint, ready for teacher forcing, and the options of its data: mels in dataset_path."""
+    checkpoint = load_checkpoint(path)
+    model: Any = restore_model(SPEC, checkpoint, path).to(device).eval()
+    model.mask_padding = True  # padding has no effect on a clip, as in inference
+    options = checkpoint.get("config", {}) | checkpoint.get("data", {})
+    return model, options | {"dataset_path": str(dataset_path), "load_mel_from_disk": True}
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -103,15 +116,12 @@ def main(argv: list[str] | None = None) -> None:
             f"--output {args.output}: is the dataset's own folder, and its mels would be lost; choose another"
         )
     device = pick_device(cpu=args.cpu)
-    checkpoint = load_checkpoint(args.checkpoint)
-    model: Any = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()
-    options = checkpoint.get("config", {}) | checkpoint.get("data", {})
-    options |= {"dataset_path": str(args.dataset_path), "load_mel_from_disk": True}
-    model.mask_padding = True  # padding has no effect on a clip, as in inference
+    model, options = read_model(args.checkpoint, args.dataset_path, device)
     datasets = read_clips(args.filelists, options)
     make_folders(datasets, args.dataset_path, args.output, from_options(AudioConfig, options))
     for dataset in datasets:
-        predict(model, dataset, args.output, args.batch_size, device)
+        for item, _, mel in teacher_forced(model, dataset, args.batch_size, device):
+            save_mel(args.output / dataset.utterances[item].path, mel)
     print(f"{sum(map(len, datasets))} mels; train.py -m WaveGlow reads them with -d {args.output} --load-mel-from-disk")
 
 

@@ -56,6 +56,7 @@ COMMANDS = {
     "python -m common.checkpoint inspect": "common.checkpoint.__main__ inspect",
     "python -m common.checkpoint convert": "common.checkpoint.__main__ convert",
     "python -m scripts.predict_mels": "scripts.predict_mels",
+    "python -m scripts.sharpen_mels": "scripts.sharpen_mels",
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
     "python -m benchmarks.load": "benchmarks.load",

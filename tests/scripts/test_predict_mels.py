@@ -1,4 +1,4 @@
-"""scripts/predict_mels.py: the mel that Tacotron 2 predicts for each recorded clip, and a vocoder trained on these mels."""
+"""The mel that Tacotron 2 predicts for each recorded clip, a vocoder trained on these mels, and a postnet that sharpens them."""
 
 import shutil
 from pathlib import Path
@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.checkpoint.files import load_checkpoint
 from common.data import mels as prepare_mels
 from common.data.filelist import read_filelist
 from common.data.mels import load_mel
 from common.errors import DataError, UsageError
 from models import load_model
-from scripts import predict_mels
+from scripts import predict_mels, sharpen_mels
+from scripts.sharpen_mels import Discriminator, Pair, Sharpening, movement
 from tacotron2.decoder import Prenet
+from tacotron2.model import Postnet, Tacotron2Config
 from tacotron2.text import text_to_sequence
 from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
 
@@ -129,3 +132,71 @@ def test_the_output_of_another_dataset_is_an_error(dataset, tmp_path, other):
     with pytest.raises(DataError, match="wavs: in the way of a link to the recordings"):
         predict(dataset, tmp_path / "out")
     assert not (tmp_path / "out" / "mels").exists()
+
+
+def sharpen(dataset: Path, output: Path, *words: object) -> int:
+    start = [train_tiny_model("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", "--steps", 3]
+    return sharpen_mels.main([str(word) for word in (*start, *words)])
+
+
+def test_sharpening_changes_the_postnet_alone_and_the_same_way_for_a_seed(dataset, tmp_path, capsys):
+    outputs = [tmp_path / f"{number}.pt" for number in range(3)]
+    for output, seed in zip(outputs, (1, 1, 2), strict=True):
+        assert sharpen(dataset, output, "--seed", seed) == 0
+    assert "movement from frame to frame" in capsys.readouterr().out
+    before = load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"]
+    first, again, other = (load_checkpoint(output)["state_dict"] for output in outputs)
+    changed = {name for name in before if not torch.equal(before[name], first[name])}
+    assert changed and all(name.startswith("postnet.") for name in changed)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in changed)
+    assert load_model("Tacotron2", outputs[0]).config.n_mel_channels == MELS
+    with pytest.raises(UsageError, match=r"0\.pt: exists; delete it"):
+        sharpen(dataset, outputs[0])
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_sharpened_mels_move_as_recorded_ones_do(judged, monkeypatch):
+    """Recordings have noise that nothing predicts: the distance alone leaves it out, and the discriminator asks for it."""
+    monkeypatch.setattr(sharpen_mels, "LEARNING_RATE", 4e-3)
+    if not judged:
+        monkeypatch.setattr(sharpen_mels, "ADVERSARIAL", 0.0)
+        monkeypatch.setattr(sharpen_mels, "FEATURES", 0.0)
+    generator = torch.Generator().manual_seed(0)
+    pairs = []
+    for number in range(6):
+        noises = torch.randn(3, MELS, 150 + 10 * number, generator=generator)
+        mean = torch.nn.functional.avg_pool1d(noises[0], 9, 1, 4, count_include_pad=False)
+        pairs.append(Pair(mean + 0.1 * noises[1], mean + 0.5 * noises[2]))
+    postnet = Postnet(Tacotron2Config(n_mel_channels=MELS, postnet_embedding_dim=32, postnet_n_convolutions=2)).eval()
+    torch.nn.init.zeros_(postnet.convolutions[-1][0].conv.weight)  # the mels as they are
+    cpu = torch.device("cpu")
+    before = movement(postnet, pairs, cpu)
+    moves = [sum(float(mel.diff(dim=1).abs().sum()) for mel in mels) for mels in zip(*pairs, strict=True)]
+    assert before == pytest.approx(moves[0] / moves[1], rel=1e-4) and before < 0.5
+    sharpening = Sharpening(postnet, pairs, 1, cpu)
+    for _ in range(150):
+        sharpening.step(4)
+    after = movement(sharpening.average.module, pairs, cpu)
+    assert (before + 0.2 < after < 1.3) if judged else (after < before + 0.05)
+
+
+def test_crops_are_of_one_place_and_the_judge_sees_patches():
+    pairs = [
+        Pair(torch.arange(200.0).expand(MELS, -1) + 1000 * number, torch.arange(200.0).expand(MELS, -1))
+        for number in (1, 2)
+    ]
+    postnet = Postnet(Tacotron2Config(n_mel_channels=MELS, postnet_n_convolutions=3, postnet_kernel_size=7))
+    sharpening = Sharpening(postnet, pairs, 1, torch.device("cpu"))
+    decoded, recorded = sharpening.crops(5)
+    assert (decoded.shape, recorded.shape) == ((5, MELS, 98), (5, MELS, 80))  # nine frames on both sides
+    offsets = decoded[..., 9:-9] - recorded
+    assert set(offsets.flatten().tolist()) == {1000.0, 2000.0}
+    shapes = [tuple(feature.shape) for feature in Discriminator()(torch.zeros(3, 80, 100))]
+    assert shapes == [(3, 32, 40, 100), (3, 64, 20, 50), (3, 64, 10, 25), (3, 64, 10, 25), (3, 1, 10, 25)]
+
+
+def test_clips_shorter_than_a_crop_are_refused():
+    postnet = Postnet(Tacotron2Config(n_mel_channels=MELS))
+    with pytest.raises(DataError, match="no clip has 100 frames, which a crop of 80 needs; the longest has 70"):
+        Sharpening(postnet, [Pair(torch.zeros(MELS, 70), torch.zeros(MELS, 70))], 1, torch.device("cpu"))
