@@ -169,7 +169,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text of the training")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the new checkpoint")
     parser.add_argument("-d", "--dataset-path", type=Path, default=Path(), help="the folder the rows' paths start at")
-    parser.add_argument("--steps", type=positive, default=3000, help="steps of both networks; a core takes 3 a second")
+    parser.add_argument(
+        "--steps", type=positive, default=3000, help="steps of both networks; a core takes one or two a second"
+    )
     parser.add_argument(
         "--clips", type=positive, default=1500, help="most clips of each list, which are kept in memory"
     )
