@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import torch
@@ -24,8 +25,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.arguments import positive, seed
-from common.checkpoint.files import load_checkpoint, save_checkpoint
+from common.checkpoint.files import load_checkpoint, save_copy
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.files import make_folder, writing
 from common.parser import Parser
 from common.precision import pick_device
 from common.progress import show_progress
@@ -188,6 +190,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     if args.output.exists():
         raise UsageError(f"--output {args.output}: exists; delete it, or choose another file")
+    with writing(args.output, "choose another --output"):
+        make_folder(args.output.parent)
+        TemporaryFile(dir=args.output.parent).close()  # now, and not only after the training
     device = pick_device(cpu=args.cpu)
     model, options = read_model(args.checkpoint, args.dataset_path, device)
     pairs = read_pairs(args, model, options, device)
@@ -200,7 +205,7 @@ def main(argv: list[str] | None = None) -> int:
             sharpening.step(args.batch_size)
     model.postnet.load_state_dict(sharpening.average.module.state_dict())
     checkpoint = load_checkpoint(args.checkpoint)
-    save_checkpoint(
+    save_copy(
         args.output, {key: checkpoint[key] for key in KEPT if key in checkpoint} | {"state_dict": model.state_dict()}
     )
     after = movement(model.postnet, pairs, device)

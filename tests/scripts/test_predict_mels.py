@@ -140,7 +140,10 @@ def sharpen(dataset: Path, output: Path, *words: object) -> int:
 
 
 def test_sharpening_changes_the_postnet_alone_and_the_same_way_for_a_seed(dataset, tmp_path, capsys):
-    outputs = [tmp_path / f"{number}.pt" for number in range(3)]
+    outputs = [tmp_path / "a.pt", tmp_path / "new" / "b.safetensors", tmp_path / "c.pt"]
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file/new/1\.pt: cannot be written \(.*\); choose another --output"):
+        sharpen(dataset, tmp_path / "file" / "new" / "1.pt", "--steps", 10**6)  # before the training
     for output, seed in zip(outputs, (1, 1, 2), strict=True):
         assert sharpen(dataset, output, "--seed", seed) == 0
     assert "movement from frame to frame" in capsys.readouterr().out
@@ -151,7 +154,7 @@ def test_sharpening_changes_the_postnet_alone_and_the_same_way_for_a_seed(datase
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in changed)
     assert load_model("Tacotron2", outputs[0]).config.n_mel_channels == MELS
-    with pytest.raises(UsageError, match=r"0\.pt: exists; delete it"):
+    with pytest.raises(UsageError, match=r"a\.pt: exists; delete it"):
         sharpen(dataset, outputs[0])
 
 
