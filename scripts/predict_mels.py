@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,11 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
 
 
 def teacher_forced(
-    model: Any, dataset: TextMelDataset, batch_size: int, device: torch.device
+    model: Any, dataset: TextMelDataset, items: Sequence[int], batch_size: int, device: torch.device
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield each clip's number, and log-mels (M, T) of the recording's length: the decoder's, and the postnet's of them."""
-    numbers = {str(dataset.path(item)): item for item in range(len(dataset))}
-    order = sorted(range(len(dataset)), key=lambda item: dataset.lengths[item])  # sorted, which reduces padding
+    """Yield each of the items, and log-mels (M, T) of the recording's length: the decoder's, and the postnet's of them."""
+    numbers = {str(dataset.path(item)): item for item in items}
+    order = sorted(items, key=lambda item: dataset.lengths[item])  # sorted, which reduces padding
     for start in tqdm(range(0, len(order), batch_size), desc="predict mels", unit="batch", disable=None):
         batch = dataset.collate([dataset[Key(0, item)] for item in order[start : start + batch_size]])
         batch = to_device(batch, device)
@@ -85,9 +85,8 @@ def teacher_forced(
             yield numbers[name], decoded[:, :frames], refined[:, :frames]
 
 
-def read_model(path: Path, dataset_path: Path, device: torch.device) -> tuple[Any, Options]:
+def read_model(checkpoint: dict[str, Any], path: Path, dataset_path: Path, device: torch.device) -> tuple[Any, Options]:
     """Return Tacotron 2 from a checkpoint, ready for teacher forcing, and the options of its data: mels in dataset_path."""
-    checkpoint = load_checkpoint(path)
     model: Any = restore_model(SPEC, checkpoint, path).to(device).eval()
     model.mask_padding = True  # padding has no effect on a clip, as in inference
     options = checkpoint.get("config", {}) | checkpoint.get("data", {})
@@ -116,11 +115,11 @@ def main(argv: list[str] | None = None) -> None:
             f"--output {args.output}: is the dataset's own folder, and its mels would be lost; choose another"
         )
     device = pick_device(cpu=args.cpu)
-    model, options = read_model(args.checkpoint, args.dataset_path, device)
+    model, options = read_model(load_checkpoint(args.checkpoint), args.checkpoint, args.dataset_path, device)
     datasets = read_clips(args.filelists, options)
     make_folders(datasets, args.dataset_path, args.output, from_options(AudioConfig, options))
     for dataset in datasets:
-        for item, _, mel in teacher_forced(model, dataset, args.batch_size, device):
+        for item, _, mel in teacher_forced(model, dataset, range(len(dataset)), args.batch_size, device):
             save_mel(args.output / dataset.utterances[item].path, mel)
     print(f"{sum(map(len, datasets))} mels; train.py -m WaveGlow reads them with -d {args.output} --load-mel-from-disk")
 

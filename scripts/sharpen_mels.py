@@ -17,6 +17,7 @@ through pulse-noise (one core of an AMD EPYC with AVX2, 2026-11-27).
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -26,7 +27,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from common.arguments import positive, seed
 from common.checkpoint.files import load_checkpoint, save_copy
@@ -37,6 +37,7 @@ from common.precision import pick_device
 from common.progress import show_progress
 from common.run.interrupt import StopRequest
 from common.spec import Key, Options
+from common.training.optimization import moving_average
 from scripts.predict_mels import read_clips, read_model, teacher_forced
 
 # B batch, C channels, M mels, T frames
@@ -47,6 +48,7 @@ LEARNING_RATE = 2e-4  # of both networks
 SLOPE = 0.2  # of the discriminator's LeakyReLU
 BETAS = (0.5, 0.9)  # of Adam, for two networks that learn from each other
 AVERAGE = 0.99  # decay of the postnet's moving average, which is saved
+MEASURED = 50  # clips, of all lengths
 KEPT = ("epoch", "iteration", "config", "data", "seed")  # entries of the checkpoint
 
 
@@ -81,11 +83,11 @@ class Discriminator(nn.Module):
     def forward(self, mels: Tensor) -> list[Tensor]:
         """Mels (B, M, T), standardised -> the features of each layer (B, C, M', T'), and the verdict on each patch as the last."""
         places = torch.linspace(-1, 1, mels.shape[1], device=mels.device)[:, None].expand_as(mels)
-        features = [torch.stack([mels, places], dim=1)]
+        x, features = torch.stack([mels, places], dim=1), []
         for layer in self.layers:
-            x = features[-1] if len(features) == 1 else F.leaky_relu(features[-1], SLOPE)
             features.append(layer(x))
-        return features[1:]
+            x = F.leaky_relu(features[-1], SLOPE)
+        return features
 
 
 class Sharpening:
@@ -107,7 +109,9 @@ class Sharpening:
             self.discriminator = Discriminator().to(device)
         recorded = torch.cat([pair.recorded.flatten() for pair in self.pairs])
         self.mean, self.deviation = float(recorded.mean()), float(recorded.std())
-        self.average = AveragedModel(postnet, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE))
+        average = moving_average(postnet, AVERAGE)
+        assert average is not None
+        self.average = average
         self.optimizers = [
             torch.optim.Adam(network.parameters(), LEARNING_RATE, BETAS) for network in (self.discriminator, postnet)
         ]
@@ -152,18 +156,18 @@ def movement(postnet: Any, pairs: Sequence[Pair], device: torch.device) -> float
     """How much mels change from frame to frame, as a share of the change in the recordings; 1 is right, smooth mels have less."""
     totals = torch.zeros(2)
     with torch.inference_mode():
-        for pair in pairs[:50]:
+        for pair in pairs[:: math.ceil(len(pairs) / MEASURED)]:
             refined = postnet(pair.decoded[None].to(device), None)[0].cpu()
             totals += torch.stack([mels.diff(dim=1).abs().sum() for mels in (refined, pair.recorded)])
     return float(totals[0] / totals[1])
 
 
 def read_pairs(args: argparse.Namespace, model: Any, options: Options, device: torch.device) -> list[Pair]:
-    """Predict the clips of the filelists, at most --clips of each."""
-    pairs = []
+    """Predict the clips of the filelists, of longer lists --clips at random."""
+    pairs, draws = [], torch.Generator().manual_seed(args.seed)
     for dataset in read_clips(args.filelists, options):
-        dataset.utterances, dataset.lengths = dataset.utterances[: args.clips], dataset.lengths[: args.clips]
-        for item, decoded, _ in teacher_forced(model, dataset, args.batch_size, device):
+        items = torch.randperm(len(dataset), generator=draws)[: args.clips].sort().values.tolist()
+        for item, decoded, _ in teacher_forced(model, dataset, items, args.batch_size, device):
             pairs.append(Pair(decoded, dataset[Key(0, item)].mel))
     return pairs
 
@@ -179,12 +183,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--steps", type=positive, default=3000, help="steps of both networks; a core takes one or two a second"
     )
     parser.add_argument(
-        "--clips", type=positive, default=1500, help="most clips of each list, which are kept in memory"
+        "--clips", type=positive, default=1500, help="most clips of each list, drawn at random; they are kept in memory"
     )
     parser.add_argument(
         "-bs", "--batch-size", type=positive, default=8, help="crops a step, and clips predicted at once"
     )
-    parser.add_argument("--seed", type=seed, default=1, help="of crops and of the second network's first weights")
+    parser.add_argument("--seed", type=seed, default=1, help="of clips, crops and the second network's first weights")
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser.parse_args(argv)
 
@@ -198,7 +202,8 @@ def main(argv: list[str] | None = None) -> int:
         make_folder(args.output.parent)
         TemporaryFile(dir=args.output.parent).close()  # now, and not only after the training
     device = pick_device(cpu=args.cpu)
-    model, options = read_model(args.checkpoint, args.dataset_path, device)
+    checkpoint = load_checkpoint(args.checkpoint)
+    model, options = read_model(checkpoint, args.checkpoint, args.dataset_path, device)
     pairs = read_pairs(args, model, options, device)
     sharpening = Sharpening(model.postnet, pairs, args.seed, device)
     before = movement(model.postnet, pairs, device)
@@ -208,11 +213,12 @@ def main(argv: list[str] | None = None) -> int:
                 break
             sharpening.step(args.batch_size)
     model.postnet.load_state_dict(sharpening.average.module.state_dict())
-    checkpoint = load_checkpoint(args.checkpoint)
+    after = movement(model.postnet, pairs, device)
+    if not math.isfinite(after):
+        raise DataError("the weights became NaN or infinite: nothing is written; try another --seed, or fewer --steps")
     save_copy(
         args.output, {key: checkpoint[key] for key in KEPT if key in checkpoint} | {"state_dict": model.state_dict()}
     )
-    after = movement(model.postnet, pairs, device)
     print(f"{args.output}: movement from frame to frame {before:.0%} of the recordings' before, {after:.0%} now")
     return stop.exit_code
 
