@@ -95,7 +95,7 @@ class Handler(AsyncEventHandler):
         self.is_stream = False  # True from synthesize-start to synthesize-stopped
         self.visit: Visit | None = None  # from the first text on
         self.visits = ExitStack()
-        self.is_busy = False
+        self.is_busy, self.idle_since = False, time.monotonic()
         self.events: asyncio.Queue[tuple[Event, int] | RequestError | None] = asyncio.Queue()  # None: the end
         self.unread, self.taken = 0, asyncio.Event()  # bytes of events
         self.reading = asyncio.ensure_future(self._read())
@@ -143,7 +143,7 @@ class Handler(AsyncEventHandler):
                 event, size = item
                 self.is_busy = True
                 await self.handle_event(event)
-                self.is_busy = False
+                self.is_busy, self.idle_since = False, time.monotonic()
                 self.unread -= size
                 self.taken.set()
             if self.exchange is not None and self.engine.is_stopping:
@@ -172,11 +172,14 @@ class Handler(AsyncEventHandler):
 
     async def _next(self) -> tuple[Event, int] | None:
         """Read the next event, with its size. Raises RequestError if none is complete while nothing is answered for too long."""
-        limit = self.engine.config.idle_timeout
+        limit = left = self.engine.config.idle_timeout
         reading = asyncio.ensure_future(read_event(self.reader, self.engine.config.max_body))
         try:
-            while not (await asyncio.wait({reading}, timeout=limit))[0]:
-                if not self.is_busy and self.events.empty():
+            while not (await asyncio.wait({reading}, timeout=left))[0]:
+                is_busy = self.is_busy or not self.events.empty()
+                # From the end of an answer, which may lie within a wait.
+                left = limit if is_busy else self.idle_since + limit - time.monotonic()
+                if left <= 0:
                     raise RequestError(408, f"no event for {limit:g} seconds (--idle-timeout)", code="idle")
             return reading.result()
         finally:

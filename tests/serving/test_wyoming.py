@@ -19,7 +19,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from serving.engine import Engine
 from serving.stream import SpeechRequest
-from serving.wyoming import HERE, is_among, serve_wyoming
+from serving.wyoming import HERE, Handler, is_among, serve_wyoming
 from tests.serving.conftest import LONG, pcm, run, running_engine, sample, until
 from tests.serving.server_process import free_port
 
@@ -229,6 +229,26 @@ def test_a_payload_is_read_over_and_an_exchange_is_not_idle() -> None:
 
     with running_engine(idle_timeout=1.0) as engine:
         assert with_client(engine, steps)[0] == "audio-start"
+
+
+def test_idleness_counts_from_the_end_of_an_answer(monkeypatch) -> None:
+    """The client asks again later than --idle-timeout after its first event, and sooner after that one's answer."""
+
+    class Slow(Handler):
+        async def handle_event(self, event: Event) -> bool:
+            await asyncio.sleep(1.2)
+            return await super().handle_event(event)
+
+    async def steps(client: Any) -> str:
+        for _ in range(2):
+            await client.write_event(Ping("on").event())
+            last = (await asyncio.wait_for(client.read_event(), PATIENCE)).type
+            await asyncio.sleep(0.6)
+        return last
+
+    monkeypatch.setattr("serving.wyoming.Handler", Slow)
+    with running_engine(idle_timeout=1.5) as engine:
+        assert with_client(engine, steps) == "pong"
 
 
 def test_connections_beyond_the_limit_and_without_the_key_are_refused() -> None:
