@@ -39,13 +39,14 @@ from tacotron2.spec import SPEC
 
 
 def read_clips(filelists: Iterable[Path], options: Options) -> list[TextMelDataset]:
-    """Read the clips of each filelist. Raises DataError that names every unusable row."""
+    """Read the clips of each filelist, mels or recordings. Raises DataError that names every unusable row."""
     datasets = []
     for filelist in filelists:
         utterances = read_filelist(filelist)
+        are_mels = all(Path(row.path).suffix == ".pt" for row in utterances)
         check_files(utterances, filelist, options["dataset_path"])
         with lines_of(filelist):
-            datasets.append(TextMelDataset(options, utterances))
+            datasets.append(TextMelDataset({**options, "load_mel_from_disk": are_mels}, utterances))
     return datasets
 
 
@@ -86,11 +87,11 @@ def teacher_forced(
 
 
 def read_model(checkpoint: dict[str, Any], path: Path, dataset_path: Path, device: torch.device) -> tuple[Any, Options]:
-    """Return Tacotron 2 from a checkpoint, ready for teacher forcing, and the options of its data: mels in dataset_path."""
+    """Return Tacotron 2 from a checkpoint, ready for teacher forcing, and the options of its data in dataset_path."""
     model: Any = restore_model(SPEC, checkpoint, path).to(device).eval()
     model.mask_padding = True  # padding has no effect on a clip, as in inference
     options = checkpoint.get("config", {}) | checkpoint.get("data", {})
-    return model, options | {"dataset_path": str(dataset_path), "load_mel_from_disk": True}
+    return model, options | {"dataset_path": str(dataset_path)}
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

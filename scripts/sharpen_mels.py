@@ -176,7 +176,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
     parser = Parser(prog="python -m scripts.sharpen_mels", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
-    parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text of the training")
+    parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text, or audio|text, of the training")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the new checkpoint")
     parser.add_argument("-d", "--dataset-path", type=Path, default=Path(), help="the folder the rows' paths start at")
     parser.add_argument(

@@ -74,6 +74,10 @@ class Project:
         """Return the folder of a model's checkpoints: train.py's --output."""
         return self.root / "runs" / model.lower()
 
+    def sharpened(self, model: str) -> Path:
+        """Return the file of a model's best checkpoint with sharpened mels, which only the voice is made from."""
+        return self.run(model) / "sharpened.pt"
+
     @property
     def packed_voice(self) -> Path:
         """The voice in one file, as `studio.share` packs it."""

@@ -27,7 +27,7 @@ from common.audio.stft import AudioConfig
 from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.options import ABOVE_ZERO, add_fields, check_fields, from_options, option
-from common.progress import counted, duration
+from common.progress import HOUR, MINUTE, counted, duration
 from common.quality.evaluators import INSTALL
 from common.spec import ModelSpec
 from studio.arguments import project_parser
@@ -90,7 +90,8 @@ def main(argv: list[str] | None = None) -> None:
         plan = replace(plan, models={**plan.models, spec.name: found.settings})
         if options.find_lr:
             plan = with_tested_rate(spec, plan, project)
-        left = None if left is None or hours is None else left - (found.settings.hours or hours)
+        if left is not None and hours is not None:
+            left -= (found.settings.hours or hours) + found.settings.sharpen_minutes * MINUTE / HOUR
         usual[spec.name], measured[spec.name] = found.usual_epochs, found.figures
         notes[spec.name] = asdict(found.figures)
         plan = replace(plan, notes={"material": asdict(material), "machine": notes})
@@ -171,7 +172,8 @@ def propose(
     if not figures.step_seconds:
         draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
         figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
-    length = proposal.choose_length(named["epochs"], draft.report_lines, figures, request.hours)
+    sharpening, hours = proposal.choose_sharpening(spec, request.hours)
+    length = proposal.choose_length(named["epochs"], draft.report_lines, figures, hours)
     epochs, lines = length["epochs"].value, length["report_lines"].value
     figures = proposal.with_lines(figures, draft.report_lines, lines)
     choices = {
@@ -182,12 +184,11 @@ def propose(
         "learning_rate": proposal.Proposed(named["learning_rate"], "usual for this start; --find-lr tests it"),
         "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
         **proposal.choose_ending(spec, material, epochs, counts_words()),
+        **sharpening,
     }
     values = {name: choice.value for name, choice in choices.items()}
     reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}
-    hours = proposal.needed_hours(
-        request.hours, proposal.expected_seconds(epochs, length["report_every"].value, figures)
-    )
+    hours = proposal.needed_hours(hours, proposal.expected_seconds(epochs, length["report_every"].value, figures))
     return Proposal(replace(draft, **values, hours=hours, reasons=reasons), figures, named["epochs"])
 
 

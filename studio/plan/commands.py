@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from common.quality import MEASURED
@@ -55,6 +57,18 @@ def report_options(settings: ModelPlan) -> dict[str, Any]:
     """Return the options of the reports: their lines, and the measures to leave out, all but the one that selects."""
     without = [measure for measure in MEASURED if measure != NEEDED.get(settings.best_by)]
     return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
+
+
+def sharpen_command(name: str, plan: Plan, project: Project, checkpoint: Path) -> list[str]:
+    """Return the command that sharpens the mels of a model's checkpoint, into its run's sharpened file."""
+    command = [sys.executable, "-m", "scripts.sharpen_mels", str(checkpoint), str(project.training_list)]
+    values = {
+        "output": project.sharpened(name),
+        "dataset-path": project.root,
+        "seed": plan.seed,
+        "cpu": plan.cpu or None,
+    }
+    return [*command, *option_argv(values)]
 
 
 def option_argv(options: dict[str, Any]) -> list[str]:

@@ -38,6 +38,7 @@ def _one_of(names: Any) -> Check:
 
 PATH = Check(lambda value: value is None or (isinstance(value, str) and value != ""), "a path or null")
 HOURS = Check(lambda value: value is None or _positive(value), "a number above 0, or null")
+MINUTES = Check(lambda value: is_number(value) and 0 <= value < math.inf, "a number of at least 0")
 SEED = Check(lambda value: is_whole(value) and 0 <= value <= LARGEST_SEED, "a whole number from 0 to 2^32 - 1")
 SOME_MODELS = Check(lambda value: isinstance(value, dict) and bool(value), "a JSON object with at least one model")
 OBJECT = Check(lambda value: isinstance(value, dict), "a JSON object")
@@ -59,6 +60,7 @@ class ModelPlan:
     best_by: str = option(MISSING, "measure that selects the best checkpoint", check=_one_of(list(BEST_BY)))
     patience: int = option(MISSING, "reports without a gain", check=_whole(1))
     hours: float | None = option(MISSING, "time limit", check=HOURS)
+    sharpen_minutes: float = option(0.0, "minutes in which the postnet then learns sharp mels; 0: none", check=MINUTES)
     options: dict[str, Any] = option({}, "further options of train.py by name", check=OBJECT)
     reasons: dict[str, str] = option({}, "why each setting has its value, for people", check=OBJECT)
 

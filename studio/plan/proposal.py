@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from common.errors import DataError
-from common.progress import HOUR, counted, duration, size
+from common.progress import HOUR, MINUTE, counted, duration, size
 from common.run.memory import USABLE, split_batch
 from common.spec import Advice, ModelSpec
 from common.training.checkup import WITHOUT_PACKAGES
@@ -28,6 +28,7 @@ FEWEST_MINUTES = 5.0
 CHANCE = 0.1  # of the usual epochs; with 6 of 100, WaveGlow lost to a vocoder of minutes by far (docs/own-voice.md)
 WORTH_MEASURING = 5 / 60  # hours for one that takes hours; with fewer it could not win
 FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
+SHARPENING, MOST_SHARPENING, FEWEST_SHARPENING = 0.2, 20.0, 2.0  # of a model's hours; at most and at least, in minutes
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
 )
@@ -197,6 +198,22 @@ def describe_hopeless(
     return (
         f"{spec.name}: left out, since {room}, and {', '.join(quick)} sounds better than that; the others get its time"
     )
+
+
+def choose_sharpening(spec: ModelSpec, hours: float | None) -> tuple[dict[str, Proposed], float | None]:
+    """Choose the minutes after an acoustic model's training in which its postnet learns sharp mels: a fifth of its hours.
+
+    Returns the setting, none for a vocoder, and the hours that are left for the training.
+    """
+    if spec.role != "acoustic":
+        return {}, hours
+    minutes = MOST_SHARPENING if hours is None else min(MOST_SHARPENING, SHARPENING * hours * HOUR / MINUTE)
+    if minutes < FEWEST_SHARPENING:
+        reason = f"{duration(HOUR * (hours or 0.0))} leaves no time to sharpen the mels"
+        return {"sharpen_minutes": Proposed(0.0, reason)}, hours
+    reason = "a second network teaches the postnet what recorded mels look like: a clearer voice"
+    left = None if hours is None else hours - minutes * MINUTE / HOUR
+    return {"sharpen_minutes": Proposed(round(minutes, 1), reason)}, left
 
 
 def choose_warmup(advised: int, epochs: int, figures: Figures) -> Proposed:

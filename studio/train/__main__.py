@@ -29,15 +29,15 @@ from common.system import require_posix
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.arguments import project_parser
-from studio.plan.commands import option_argv, train_argv
+from studio.plan.commands import option_argv, sharpen_command, train_argv
 from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
-from studio.plan.machine import counts_words
+from studio.plan.machine import counts_words, train_command
 from studio.project import Project, lock_project
 from studio.train.process import RunEnding, run_training, wait_for_earlier
 from studio.train.progress import ModelProgress, TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
-from studio.voice.voice import write_voice
+from studio.voice.voice import best_checkpoint, is_sharpened, write_voice
 
 START = 10.0  # seconds that train.py takes to start, before its own time limit counts
 
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         progress = TrainingProgress(project.progress)
         check_inputs(plan, project, progress)
         for name in [name for name in MODELS if name in plan.models]:
-            if not train_model(name, plan, project, progress, stop):
+            if not (train_model(name, plan, project, progress, stop) and sharpen(name, plan, project, stop)):
                 print(f"stopped: {project.command('studio.train')} resumes it")
                 return stop.exit_code
         print("speaking validation lines for the verdict …", flush=True)
@@ -111,7 +111,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
             progress.spend(name, seconds)
             lines.update()
 
-        ending = run_training(argv, plan.threads, max(left, 1.0), stop, spend)
+        ending = run_training(train_command(argv), plan.threads, max(left, 1.0), stop, spend)
     if ending is RunEnding.STOPPED:
         return False
     reason = reason_of(ending, settings, place_of(folder, name))
@@ -121,6 +121,22 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
         flush=True,
     )
     return True
+
+
+def sharpen(name: str, plan: Plan, project: Project, stop: StopRequest) -> bool:
+    """Sharpen the mels of a model's best checkpoint, if the plan has minutes for it. Returns False if a signal stopped it."""
+    minutes, output = plan.models[name].sharpen_minutes, project.sharpened(name)
+    if not minutes or is_sharpened(project, name):
+        return True
+    output.unlink(missing_ok=True)
+    print(f"{name}: sharpens its mels, for {duration(MINUTE * minutes)} at most", flush=True)
+    command = sharpen_command(name, plan, project, best_checkpoint(project, name))
+    ending = run_training(command, plan.threads, MINUTE * minutes, stop, lambda seconds: None)
+    if ending is RunEnding.STOPPED:
+        output.unlink(missing_ok=True)  # of too few steps
+    elif not output.exists():
+        print(f"{name}: too few minutes to sharpen its mels, which stay as they are", flush=True)
+    return ending is not RunEnding.STOPPED
 
 
 def limited_argv(name: str, plan: Plan, project: Project, state: ModelProgress) -> list[str]:

@@ -1,4 +1,4 @@
-"""train.py as a process of its own, which saves and stops on Ctrl-C, on SIGTERM and at its time limit.
+"""A training as a process of its own, which saves and stops on Ctrl-C, on SIGTERM and at its time limit.
 
 It ends with this process, even after SIGKILL: the system then sends it SIGTERM, on which it saves.
 """
@@ -22,7 +22,7 @@ from common.run.child import end_with
 from common.run.interrupt import StopRequest
 from common.run.nvlog import RECORD
 from common.run.run_folder import occupy
-from studio.plan.machine import environment, train_command
+from studio.plan.machine import environment
 
 DRAIN = 5.0  # seconds to print what it said last
 TICK = 0.2  # seconds between polls of the process
@@ -38,15 +38,15 @@ class RunEnding(Enum):
 
 
 def run_training(
-    argv: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
+    command: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
 ) -> RunEnding:
-    """Run train.py until it ends, its time is over, or a stop is requested; `spend` is told of the seconds passed.
+    """Run a training until it ends, its time is over, or a stop is requested; `spend` is told of the seconds passed.
 
     Raises DataError if the process fails; its own message stands above.
     """
     # In a session of its own, so that a terminal's Ctrl-C reaches it once, through this process.
     process = subprocess.Popen(
-        train_command(argv),
+        command,
         env=environment(threads),
         start_new_session=True,
         preexec_fn=partial(end_with, os.getpid()),
@@ -75,22 +75,27 @@ def run_training(
     if ending is not RunEnding.FINISHED and process.returncode == -signal.SIGTERM:
         return ending  # it had not started to train, so there is nothing to save
     if process.returncode:
-        raise DataError(_failure(process.returncode))
+        raise DataError(_failure(name_of(command), process.returncode))
     return ending
 
 
 def _pass_on(lines: IO[str]) -> None:
-    """Print the sentences of train.py; its records, one a step, are in nvlog.json."""
+    """Print the sentences of a training; its records, one a step, are in nvlog.json."""
     for line in lines:
         if not line.startswith(RECORD):
             with suppress(OSError):  # a closed terminal: the training goes on
                 print(line, end="", flush=True)
 
 
-def _failure(code: int) -> str:
+def name_of(command: Sequence[str]) -> str:
+    """Return the file or the module that Python runs."""
+    return command[2] if command[1] == "-m" else Path(command[1]).name
+
+
+def _failure(name: str, code: int) -> str:
     if code < 0:
-        return f"train.py was ended by {describe_signal(-code)}; the same command resumes from its last checkpoint"
-    return f"train.py ended with exit code {code}, for the reason above"
+        return f"{name} was ended by {describe_signal(-code)}; the same command resumes from its last checkpoint"
+    return f"{name} ended with exit code {code}, for the reason above"
 
 
 def describe_signal(number: int) -> str:

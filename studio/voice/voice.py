@@ -58,6 +58,12 @@ def best_checkpoint(project: Project, name: str) -> Path:
     return found
 
 
+def is_sharpened(project: Project, name: str) -> bool:
+    """Return True if the mels of a model's best checkpoint are sharpened, and not of an earlier one."""
+    path = project.sharpened(name)
+    return path.exists() and path.stat().st_mtime >= best_checkpoint(project, name).stat().st_mtime
+
+
 def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> list[str]:
     """Write PROJECT/voice/, replacing the files of an earlier voice. Returns the verdict on it in words."""
     project.voice.mkdir(parents=True, exist_ok=True)
@@ -95,6 +101,8 @@ def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, A
     spec = REGISTRY[name]
     checkpoint = load_checkpoint(best_checkpoint(project, name))
     checkpoint["state_dict"] = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
+    if settings.sharpen_minutes and is_sharpened(project, name):
+        checkpoint["state_dict"] = load_checkpoint(project.sharpened(name))["state_dict"]
     strength = start_strength(settings)
     if spec.role == "vocoder" and strength is not None:
         checkpoint["data"] = checkpoint["data"] | {STRENGTH: strength}

@@ -141,6 +141,22 @@ def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "hours", "minutes", "left"),
+    [
+        (ACOUSTIC, None, 20.0, None),
+        (ACOUSTIC, 1.0, 12.0, 0.8),
+        (ACOUSTIC, 10.0, 20.0, 10 - 1 / 3),
+        (ACOUSTIC, 0.1, 0.0, 0.1),  # 72 s would be too few
+        (VOCODER, 1.0, None, 1.0),
+    ],
+)
+def test_sharpening_takes_a_fifth_of_an_acoustic_model_s_hours(spec, hours, minutes, left) -> None:
+    setting, rest = proposal.choose_sharpening(spec, hours)
+    assert [choice.value for choice in setting.values()] == ([] if minutes is None else [minutes])
+    assert rest == (None if left is None else pytest.approx(left))
+
+
+@pytest.mark.parametrize(
     ("spec", "epochs", "hours", "quick", "left_out"),
     [
         (VOCODER, 9, 0.05, ["PulseNoise"], True),

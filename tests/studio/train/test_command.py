@@ -1,6 +1,7 @@
 """A project of tiny models from plan to voice: SIGKILL and a resume change no bit, and the voice speaks."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -25,8 +26,9 @@ from models import REGISTRY
 from studio import share
 from studio.plan import __main__ as planning
 from studio.plan import machine
-from studio.plan.commands import train_argv
+from studio.plan.commands import sharpen_command, train_argv
 from studio.plan.file import Plan, read_plan, write_plan
+from studio.plan.machine import train_command
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
@@ -34,6 +36,7 @@ from studio.train.process import RunEnding, run_training
 from studio.train.progress import TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
+from studio.voice.voice import best_checkpoint, write_model
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model, wait_for
 from tests.studio.projects import SETTINGS, make_project
 from tests.test_train import differences
@@ -63,9 +66,11 @@ def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
     return plan
 
 
-def train_here(argv: list[str], threads: int, left: float, stop: object, spend: Callable[[float], None]) -> RunEnding:
+def train_here(
+    command: list[str], threads: int, left: float, stop: object, spend: Callable[[float], None]
+) -> RunEnding:
     """Run train.py in this process, which spares its start."""
-    print(succeed("train.py", *argv))
+    print(succeed("train.py", *command[2:]))
     spend(1.0)
     return RunEnding.FINISHED
 
@@ -173,7 +178,8 @@ def check_voice(project: Project, tmp_path: Path) -> None:
 
 def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tmp_path, capfd, monkeypatch) -> None:
     project = make_project(Project(name="short", projects=tmp_path))
-    argv, spent, stop = train_argv("WaveGlow", tiny_plan(project, 100_000), project), list[float](), NO_STOP
+    command = train_command(train_argv("WaveGlow", tiny_plan(project, 100_000), project))
+    spent, stop = list[float](), NO_STOP
     log = project.run("WaveGlow") / "nvlog.json"
 
     class Clock:
@@ -184,11 +190,11 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tm
 
     with monkeypatch.context() as patch:
         patch.setattr("studio.train.process.time", Clock)
-        assert run_training(argv, 1, 900.0, stop, spent.append) is RunEnding.BUDGET
+        assert run_training(command, 1, 900.0, stop, spent.append) is RunEnding.BUDGET
     out = capfd.readouterr().out
     assert "saved" in out and "DLL " not in out and 1000 <= sum(spent) < 1200
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(argv, 1, 0.0, stop, spent.append) is RunEnding.BUDGET
+    assert run_training(command, 1, 0.0, stop, spent.append) is RunEnding.BUDGET
     plan, progress = tiny_plan(project, 100_000, hours=1 / 3600), progress_of(project)
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
     progress.spend("WaveGlow", 8.0)
@@ -238,6 +244,36 @@ def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monk
     assert last["epoch_complete"] and max(reports_of(project.run("WaveGlow"))) == last["epoch"]
     assert f"epoch {last['epoch']} is the last" in capsys.readouterr().out
     assert progress_of(project).of("WaveGlow").reason == "its time limit of 5 min"
+
+
+def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Path, capfd, monkeypatch) -> None:
+    project = make_project(Project(name="sharp", projects=tmp_path))
+    plan, name = tiny_plan(project, sharpen_minutes=5.0), "Tacotron2"
+    progress, stop = progress_of(project), NO_STOP
+
+    def few_steps(*arguments: Any) -> list[str]:
+        return [*sharpen_command(*arguments), "--steps", "3"]
+
+    monkeypatch.setattr(train, "sharpen_command", few_steps)
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "run_training", train_here)
+        assert train.train_model(name, plan, project, progress, stop)
+    assert train.sharpen(name, plan, project, stop)
+    assert "Tacotron2: sharpens its mels, for 5 min at most\n" in capfd.readouterr().out
+    write_model(project, name, plan.models[name])
+    best = load_checkpoint(best_checkpoint(project, name))["state_dict"]
+    voice = load_checkpoint(project.root / "voice" / "tacotron2.safetensors")["state_dict"]
+    changed = {key for key in best if not torch.equal(best[key], voice[key])}
+    assert changed and all(key.startswith("postnet.") for key in changed)
+
+    before = project.sharpened(name).stat().st_mtime
+    assert train.sharpen(name, plan, project, stop) and project.sharpened(name).stat().st_mtime == before
+    os.utime(best_checkpoint(project, name), (before + 1, before + 1))  # a better one
+    write_model(project, name, plan.models[name])
+    voice = load_checkpoint(project.root / "voice" / "tacotron2.safetensors")["state_dict"]
+    assert all(torch.equal(best[key], voice[key]) for key in best)
+    assert not train.sharpen(name, plan, project, SimpleNamespace(is_requested=True))
+    assert not project.sharpened(name).exists()
 
 
 def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
