@@ -82,8 +82,7 @@ def nvidia_waveglow(
     """WaveGlow: infer(mels (B, M, T), sigma=1.0) gives audio (B, N). Arguments and errors are those of nvidia_tacotron2.
 
     As published, n_layers, kernel_size and n_channels of WN may stand beside the other keyword arguments, and
-    `waveglow.remove_weightnorm(waveglow)` may be called, but changes nothing. A model takes the mels of its own voice; the embedded
-    voice's have 48 channels.
+    `waveglow.remove_weightnorm(waveglow)` may be called, but changes nothing. A model takes the mels of its own voice.
     """
     inner = {name: config.pop(name) for name in ("n_layers", "kernel_size", "n_channels") if name in config}
     if inner:

@@ -121,7 +121,7 @@ def main() -> None:
     say(f"{number + 1}. five times of day that appear in no training clip ({PHRASES})")
     for name in plan.vocoders:
         speak(plan, name)
-    say(f"{number + 2}. how much is understood of the held-out clips ({HELD_OUT})")
+    say(f"{number + 2}. how much is understood of the held-out clips ({HELD_OUT}); takes some minutes")
     understood = compare(plan) if measures else None
     print(conclusion(plan, understood, longer))
 

@@ -81,7 +81,7 @@ def prepare_training(model: Tacotron2, options: Options) -> None:
 
 
 FEW_MINUTES = 20  # below, a warm start trains the decoder alone
-FEW_WEIGHTS = 15_000_000  # the paper's model has 28 million, the embedded voice's 7
+FEW_WEIGHTS = 15_000_000  # the paper's model has 28 million, the embedded voice's 8
 GUIDED = {"guided_attention_weight": 100.0, "guided_attention_decay": 0.9995}
 LIGHT_DROPOUT = {"p_convolution_dropout": 0.1}  # docs/own-voice.md measures it against the published 0.5
 # A small model, as in the quickstart, since the paper's has 28 million weights.

@@ -57,7 +57,7 @@ def test_the_published_example_runs() -> None:
         audio = waveglow.infer(mels[:1])
         z = torch.randn(1, waveglow.config.n_group, audio.shape[1] // waveglow.config.n_group)
         assert torch.equal(waveglow.infer(mels[:1], z=z), waveglow.infer(mels[:1], 1.0, z))  # the published sigma
-    assert mels.shape[:2] == (2, 48) and mel_lengths[0] > mel_lengths[1] > 10
+    assert mels.shape[:2] == (2, 80) and mel_lengths[0] > mel_lengths[1] > 10
     assert audio.shape == (1, mels.shape[2] * 256)
     assert 0.05 < audio.abs().max() < 2
 

@@ -118,7 +118,7 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
     speech = stream.speech
     assert speech.pieces == len(stream.pieces) == 4
     assert torch.equal(speech.audio, audio)
-    assert speech.mel.shape[0] == 48 and speech.alignment.shape[1] == max(map(len, stream.symbols))
+    assert speech.mel.shape[0] == 80 and speech.alignment.shape[1] == max(map(len, stream.symbols))
     assert "".join(stream.symbols[0]).startswith("the ferry")
 
 
