@@ -23,6 +23,7 @@ BREATH, BREATH_FROM, BREATH_TO = 0.7, 1500.0, 6000.0  # largest noise share of v
 SHARPENING = 0.3  # of mels over time, against the blur of predictions
 FITS = 4  # Gauss-Newton steps
 RIDGE = 1e-4
+NEIGHBOURS = 10  # mel filters whose products with the source are computed together, over the bins that they cover
 FADE = 300.0  # Hz above the highest mel filter over which the output fades
 REFINEMENTS, MOMENTUM = 2, 0.99
 
@@ -98,6 +99,13 @@ class PulseNoiseSynthesis:
         self.cosines = torch.cos(math.pi * warped[:, None] * self.order)  # (F, K)
         self.basis = stft.mel_basis.float()
         self.weight = self.basis.sum(0)[:, None].clamp(min=1e-12)
+        starts = range(0, len(self.basis), NEIGHBOURS)
+        self.bands = [self._band(slice(start, start + NEIGHBOURS)) for start in starts]
+
+    def _band(self, filters: slice) -> tuple[slice, slice]:
+        """These mel filters, and the bins that they cover."""
+        covered = torch.nonzero(self.basis[filters].sum(0))[:, 0].tolist() or [0]
+        return filters, slice(covered[0], covered[-1] + 1)
 
     def __call__(self, log_mels: Tensor, source: Source) -> Tensor:
         """Audio (N,) from log-mels (M, T) and the source of T frames."""
@@ -139,11 +147,15 @@ class PulseNoiseSynthesis:
         magnitude = level.T  # (T, F)
         c = torch.zeros(target.shape[0], self.n_cosines, device=target.device)
         c[:, 0] = (target - (magnitude @ self.basis.T).clamp(min=1e-10).log()).mean(1)
-        products = (self.basis.T[:, :, None] * self.cosines[:, None]).flatten(1)  # (F, MK)
+        products = [  # (bins, filters x K) of each band
+            (bins, (self.basis[filters, bins].T[:, :, None] * self.cosines[bins, None]).flatten(1))
+            for filters, bins in self.bands
+        ]
         for _ in range(FITS):
             product = magnitude * (c @ self.cosines.T).exp()
             mels = (product @ self.basis.T).clamp(min=1e-10)
-            jacobian = (product @ products).unflatten(1, (-1, self.n_cosines)) / mels[:, :, None]
+            slopes = torch.cat([product[:, bins] @ part for bins, part in products], 1)
+            jacobian = slopes.unflatten(1, (-1, self.n_cosines)) / mels[:, :, None]
             residual = target - mels.log()
             normal = jacobian.mT @ jacobian + torch.diag(ridge)
             step = (jacobian.mT @ residual[:, :, None])[:, :, 0] - ridge * c
