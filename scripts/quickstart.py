@@ -251,11 +251,8 @@ def compare(plan: QuickstartPlan) -> dict[str, float]:
     """Write the quality report on the held-out clips; return the share of words understood by system."""
     report = plan.output / "report"
     command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(report), "--max-decoder-steps", "400"]
-    command += [
-        "--without",
-        "mos",
-        "likeness",
-    ]  # which take most of a report's minutes, and are no part of the conclusion
+    # Opinion scores take most of a report's minutes, and are no part of the conclusion.
+    command += ["--without", "mos", "likeness"]
     command += [*clock_flags(plan, plan.vocoders[-1]), *voice_flags("--other-")]
     run(command, report.with_suffix(".log"))
     systems = json.loads((report / "report.json").read_text(encoding="utf-8"))["systems"]
