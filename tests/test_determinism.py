@@ -113,18 +113,20 @@ def assert_same(result: Speech | None, expected: Speech | None, bound: float) ->
     ("vocoder", "settings", "bound"),
     [
         *(("griffin-lim", {}, 0.0), ("waveglow", {}, 0.0), ("waveglow", {"half": True}, 0.0)),
-        *(("waveglow", {"int8": True}, 0.0), ("waveglow", {"plain": True}, 1e-4)),
+        *(("waveglow", {"int8": True}, 0.0), ("waveglow", {"plain": True}, 2e-6)),
     ],
 )
 def test_a_line_is_the_same_alone_and_in_any_batch(vocoder: str, settings: dict, bound: float) -> None:
-    """Plain models differ by rounding alone."""
+    """Plain models differ by rounding alone, which adds up over the decoder's steps: the bound is that of one."""
     ours = voice(vocoder=vocoder, **settings)
     alone = [ours.speak_batch(lines(number)).speeches[0] for number in range(len(TEXTS))]
     frames = [speech.mel.shape[1] for speech in alone if speech]
     assert max(frames) > 4 * min(frames)
     for batch in batches():
         for number, speech in zip(batch, ours.speak_batch(lines(*batch)).speeches, strict=True):
-            assert_same(speech, alone[number], bound)
+            expected = alone[number]
+            assert expected is not None
+            assert_same(speech, expected, bound * expected.alignment.shape[0])
 
 
 @pytest.mark.slow
