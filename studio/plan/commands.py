@@ -59,11 +59,11 @@ def report_options(settings: ModelPlan) -> dict[str, Any]:
     return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
 
 
-def sharpen_command(name: str, plan: Plan, project: Project, checkpoint: Path) -> list[str]:
-    """Return the command that sharpens the mels of a model's checkpoint, into its run's sharpened file."""
+def sharpen_command(plan: Plan, project: Project, checkpoint: Path, output: Path) -> list[str]:
+    """Return the command that sharpens the mels of a checkpoint."""
     command = [sys.executable, "-m", "scripts.sharpen_mels", str(checkpoint), str(project.training_list)]
     values = {
-        "output": project.sharpened(name),
+        "output": output,
         "dataset-path": project.root,
         "seed": plan.seed,
         "cpu": plan.cpu or None,

@@ -125,18 +125,22 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
 
 def sharpen(name: str, plan: Plan, project: Project, stop: StopRequest) -> bool:
     """Sharpen the mels of a model's best checkpoint, if the plan has minutes for it. Returns False if a signal stopped it."""
-    minutes, output = plan.models[name].sharpen_minutes, project.sharpened(name)
+    minutes = plan.models[name].sharpen_minutes
     if not minutes or is_sharpened(project, name):
         return True
+    # It saves what it has when it is stopped, also by the end of this process, after which that is too little to keep.
+    output = project.run(name) / "unfinished.pt"
     output.unlink(missing_ok=True)
     print(f"{name}: sharpens its mels, for {duration(MINUTE * minutes)} at most", flush=True)
-    command = sharpen_command(name, plan, project, best_checkpoint(project, name))
+    command = sharpen_command(plan, project, best_checkpoint(project, name), output)
     ending = run_training(command, plan.threads, MINUTE * minutes, stop, lambda seconds: None)
     if ending is RunEnding.STOPPED:
-        output.unlink(missing_ok=True)  # of too few steps
-    elif not output.exists():
+        return False
+    if output.exists():
+        output.replace(project.sharpened(name))
+    else:
         print(f"{name}: too few minutes to sharpen its mels, which stay as they are", flush=True)
-    return ending is not RunEnding.STOPPED
+    return True
 
 
 def limited_argv(name: str, plan: Plan, project: Project, state: ModelProgress) -> list[str]:

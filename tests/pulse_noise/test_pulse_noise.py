@@ -205,6 +205,17 @@ def test_the_mels_of_the_audio_are_the_given_ones(n_mels: int) -> None:
     assert audio.shape == noise.shape and error.mean() < 0.2
 
 
+@pytest.mark.parametrize("n_mels", [48, 80])
+def test_filters_in_bands_fit_as_all_of_them_at_once(n_mels: int) -> None:
+    """The bins that a band leaves out have no share in it."""
+    synthesis, mels, _, _ = clip(n_mels)
+    level = torch.rand(513, mels.shape[1], generator=torch.Generator().manual_seed(3)) + 0.1
+    banded, bands = synthesis.fit(mels, level), synthesis.bands
+    synthesis.bands = [(slice(None), slice(None))]
+    assert len(bands) == math.ceil(n_mels / 10) and sum(bins.stop - bins.start for _, bins in bands) < 513
+    torch.testing.assert_close(banded.log(), synthesis.fit(mels, level).log(), atol=1e-3, rtol=0)
+
+
 def test_silence_stays_silence() -> None:
     synthesis, mels, pitch, voicing = clip()
     noise = torch.randn((mels.shape[1] - 1) * HOP)

@@ -36,7 +36,7 @@ from studio.train.process import RunEnding, run_training
 from studio.train.progress import TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
-from studio.voice.voice import best_checkpoint, write_model
+from studio.voice.voice import best_checkpoint, is_sharpened, write_model
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model, wait_for
 from tests.studio.projects import SETTINGS, make_project
 from tests.test_train import differences
@@ -273,7 +273,17 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Pa
     voice = load_checkpoint(project.root / "voice" / "tacotron2.safetensors")["state_dict"]
     assert all(torch.equal(best[key], voice[key]) for key in best)
     assert not train.sharpen(name, plan, project, SimpleNamespace(is_requested=True))
-    assert not project.sharpened(name).exists()
+    assert project.sharpened(name).stat().st_mtime == before
+
+    def killed(command: list[str], *_: object) -> RunEnding:
+        """This process ends; the other one saves its first steps."""
+        Path(command[command.index("--output") + 1]).write_bytes(project.sharpened(name).read_bytes())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "run_training", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train.sharpen(name, plan, project, stop)
+    assert not is_sharpened(project, name)
 
 
 def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
