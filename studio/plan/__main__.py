@@ -75,9 +75,10 @@ def main(argv: list[str] | None = None) -> None:
     waiting, left, notes = trainable_models(), options.budget, dict[str, dict[str, Any]]()
     usual, measured = dict[str, int](), dict[str, Figures]()
     while waiting:
-        spec, hours = waiting[0], proposal.hours_of(waiting[0], waiting, left)
+        spec, done = waiting[0], [MODELS[name] for name in plan.models]
+        quick = [other.name for other in done if other.takes_minutes and other.role == "vocoder"]
+        hours = proposal.hours_of(spec, waiting, left, quick)
         waiting = waiting[1:]
-        quick = [name for name in plan.models if MODELS[name].takes_minutes and MODELS[name].role == spec.role]
         if words := proposal.describe_hopeless(spec, None, hours, quick):
             print(words, flush=True)
             continue
@@ -105,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def trainable_models() -> list[ModelSpec]:
-    """Return the models in the order of planning: those that may be left out, vocoders, before those that get their time.
+    """Return the models in the order of planning: those of minutes, the acoustic model, and vocoders of hours, which get what is left.
 
     One whose packages are missing is named and left out.
     """
@@ -116,7 +117,7 @@ def trainable_models() -> list[ModelSpec]:
             print(f"{spec.name}: left out, not installed: {', '.join(missing)}; {INSTALL}")
         else:
             found.append(spec)
-    return sorted(found, key=lambda spec: (not spec.takes_minutes, spec.role != "vocoder"))
+    return sorted(found, key=lambda spec: (not spec.takes_minutes, spec.role == "vocoder"))
 
 
 def make_request(start: Path | None, hours: float | None, cpu: bool) -> proposal.PlanRequest:

@@ -18,7 +18,10 @@ from studio.plan.material import Material
 REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain
 LINES = 12  # of a report at most
-SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of the time limit, for models that take hours
+SHARES = {
+    "acoustic": 0.6,
+    "vocoder": 0.4,
+}  # of the time limit, for models that take hours where no vocoder takes minutes
 QUICK_SHARE = 0.25  # at most, for one that takes minutes
 SPARE = 2.0  # times the expected time: a model that needs less than its share leaves the rest to those after it
 OVERHEAD = 0.9  # share of the time for the start, steps and reports; checkpoints take the rest
@@ -185,19 +188,16 @@ def describe_need(
 def describe_hopeless(
     spec: ModelSpec, epochs: tuple[int, int] | None, hours: float | None, quick: Sequence[str]
 ) -> str:
-    """Say why a model is left out: its limit is hopeless, and `quick` models of its role take minutes; else "".
+    """Say why a vocoder of hours is left out: too little time is left beside the `quick` ones, which take minutes; else "".
 
-    epochs: those that the limit allows, and the usual ones; None before anything is measured, which takes a minute itself.
+    epochs: those that the time allows, and the usual ones; None before anything is measured, which takes a minute itself.
     """
-    if hours is None or not quick or spec.takes_minutes:
+    if hours is None or not quick or spec.takes_minutes or spec.role != "vocoder":
         return ""
     if not (epochs[0] < CHANCE * epochs[1] if epochs else hours < WORTH_MEASURING):
         return ""
-    few = f"room for {epochs[0]} of its usual {epochs[1]} epochs" if epochs else "no room for it"
-    room = f"{duration(HOUR * hours)} has {few}"
-    return (
-        f"{spec.name}: left out, since {room}, and {', '.join(quick)} sounds better than that; the others get its time"
-    )
+    few = f"room for {epochs[0]} of its usual {epochs[1]} epochs" if epochs else "too little"
+    return f"{spec.name}: left out, since the others leave {duration(HOUR * hours)}, {few}; {', '.join(quick)} sounds better"
 
 
 def choose_sharpening(spec: ModelSpec, hours: float | None) -> tuple[dict[str, Proposed], float | None]:
@@ -224,13 +224,17 @@ def choose_warmup(advised: int, epochs: int, figures: Figures) -> Proposed:
     return Proposed(steps // 10, f"a tenth of the run's {counted(steps, 'step')}, instead of the usual {advised}")
 
 
-def hours_of(spec: ModelSpec, waiting: Sequence[ModelSpec], left: float | None) -> float | None:
-    """Return a model's share of the hours left; `waiting` are the models that have none yet, itself included."""
+def hours_of(spec: ModelSpec, waiting: Sequence[ModelSpec], left: float | None, quick: Sequence[str]) -> float | None:
+    """Return a model's share of the hours left; `waiting` are the models that have none yet, itself included.
+
+    Beside a vocoder of minutes, whose names are `quick`, the acoustic model may take all: it decides how much is understood.
+    """
     if left is None:
         return None
     if spec.takes_minutes:
         return QUICK_SHARE * left
-    return SHARES[spec.role] * left / sum(SHARES[other.role] for other in waiting if not other.takes_minutes)
+    rivals = [other for other in waiting if other is spec or not (quick or other.takes_minutes)]
+    return SHARES[spec.role] * left / sum(SHARES[other.role] for other in rivals)
 
 
 def needed_hours(hours: float | None, expected: float) -> float | None:

@@ -132,12 +132,14 @@ def test_a_budget_limits_the_epochs() -> None:
 
 def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
     waiting = [QUICK, ACOUSTIC, VOCODER]
-    assert proposal.hours_of(QUICK, waiting, 10) == 2.5
+    assert proposal.hours_of(QUICK, waiting, 10, []) == 2.5
     assert proposal.needed_hours(2.5, expected=180) == 0.1  # 3 minutes, and as many to spare
-    assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9) == pytest.approx(5.94)
-    assert proposal.hours_of(VOCODER, waiting[2:], 9.9 - 5.94) == pytest.approx(3.96)
+    assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9, []) == pytest.approx(5.94)
+    assert proposal.hours_of(VOCODER, waiting[2:], 9.9 - 5.94, []) == pytest.approx(3.96)
+    assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9, ["PulseNoise"]) == 9.9
+    assert proposal.hours_of(VOCODER, waiting[2:], 2.0, ["PulseNoise"]) == 2.0
     assert proposal.needed_hours(0.1, expected=1800) == 0.1
-    assert proposal.hours_of(ACOUSTIC, waiting, None) is None and proposal.needed_hours(None, expected=9) is None
+    assert proposal.hours_of(ACOUSTIC, waiting, None, []) is None and proposal.needed_hours(None, expected=9) is None
 
 
 @pytest.mark.parametrize(
@@ -167,12 +169,13 @@ def test_sharpening_takes_a_fifth_of_an_acoustic_model_s_hours(spec, hours, minu
         (VOCODER, None, 0.05, ["PulseNoise"], True),  # not even measured
         (VOCODER, None, 0.1, ["PulseNoise"], False),
         (QUICK, None, 0.05, ["PulseNoise"], False),
+        (ACOUSTIC, None, 0.05, ["PulseNoise"], False),
     ],
 )
 def test_a_vocoder_that_cannot_win_is_left_out(spec, epochs, hours, quick, left_out) -> None:
     words = proposal.describe_hopeless(spec, epochs and (epochs, 100), hours, quick)
-    room = f"room for {epochs} of its usual 100 epochs" if epochs else "no room for it"
-    reason = f"since 3 min has {room}, and PulseNoise sounds better than that; the others get its time"
+    room = f"room for {epochs} of its usual 100 epochs" if epochs else "too little"
+    reason = f"since the others leave 3 min, {room}; PulseNoise sounds better"
     assert words == (f"{spec.name}: left out, {reason}" if left_out else "")
 
 
