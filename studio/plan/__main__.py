@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def trainable_models() -> list[ModelSpec]:
-    """Return the models in the order of planning: those of minutes, the acoustic model, and vocoders of hours, which get what is left.
+    """Return the models in the order of planning: those of minutes, acoustic ones, and vocoders of hours, for what time is left.
 
     One whose packages are missing is named and left out.
     """
