@@ -28,7 +28,7 @@ from common import precision
 from common.arguments import positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, explain_refusal, printable
-from common.files import write_text
+from common.files import make_folder, write_text
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
 from common.inference.evaluation import (
     Evaluators,
@@ -95,7 +95,8 @@ def main(argv: list[str] | None = None) -> None:
     voices = load_voices(options, device)
     main_voice, rate = voices[""], voices[""].audio.sampling_rate
     items = read_items(options, main_voice)
-    make_folder(options.output)
+    with explain_refusal(f"{options.output}: cannot be a folder", "choose another --output"):
+        make_folder(options.output)
     evaluators = Evaluators([name for name in MEASURED if name not in [*options.without, *not_built()]])
     outputs = anchors(items, main_voice)
     for prefix, voice in voices.items():
@@ -211,12 +212,6 @@ def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
         renditions = renditions_from_true_mels(items, vocoder, voice.audio, voice.device, voice.config.seed or 0)
         outputs[f"true mels, {name}"] = renditions
     return outputs
-
-
-def make_folder(output: Path) -> None:
-    """Create the report's folder before the work starts. Raises DataError if the system refuses."""
-    with explain_refusal(f"{output}: cannot be a folder", "choose another --output"):
-        output.mkdir(parents=True, exist_ok=True)
 
 
 def write(

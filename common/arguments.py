@@ -152,7 +152,7 @@ def config_file_argv(path: Path, parser: argparse.ArgumentParser) -> list[str]:
     UsageError that names the file and each entry that the parser refuses.
     """
     try:
-        groups = parse_json(read_content(path).decode())
+        groups = parse_json(read_content(path))
     except OSError as error:
         raise UsageError(f"--config-file: {path}: cannot be read ({error.strerror})") from None
     except DataError as error:  # a device

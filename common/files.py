@@ -39,8 +39,9 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     Raises OSError where the system refuses; the message is up to the caller.
     """
     make_folder(path.parent)
-    temporary, descriptor = _create_temporary(path.parent)
+    temporary = None
     try:
+        temporary, descriptor = _create_temporary(path.parent)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
@@ -50,8 +51,13 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         if not IS_POSIX:
             os.replace(temporary, path)
         _sync_folder(path.parent)
+    except OSError as error:
+        if not error.errno or (error.filename and not TEMPORARY.fullmatch(Path(str(error.filename)).name)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # people know no temporary file
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

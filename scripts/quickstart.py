@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
-from common.files import read_lines
+from common.files import make_folder, read_lines
 from common.parser import Parser
 from common.run.nvlog import RECORD
 from models import REGISTRY
@@ -105,7 +105,7 @@ def main() -> None:
     """Run every step that is not done yet, then show the results."""
     args = parse_args()
     minutes = args.minutes
-    OUTPUT.mkdir(parents=True, exist_ok=True)
+    make_folder(OUTPUT)
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     say("1. the included voice (voice/README.md)")
     speak_with_voice(OUTPUT)

@@ -136,7 +136,7 @@ def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        settings = parse_json(path.read_text(encoding="utf-8"))
+        settings = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error}); delete its folder and prepare mels again") from None
     if not isinstance(settings, dict):

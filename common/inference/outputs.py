@@ -24,7 +24,7 @@ from torch import Tensor
 
 from common.audio.audio_processing import SAMPLE_FORMATS, save_audio, to_pcm
 from common.errors import DataError, explain_refusal, shorten
-from common.files import atomic_write, open_to_append, parse_json, writing
+from common.files import atomic_write, make_folder, open_to_append, parse_json, writing
 from common.inference.stages import Line, Speech
 from common.inference.words import Word
 
@@ -117,7 +117,7 @@ class Manifest:
         self.path = folder / f"inference{suffix}{f'.{rank}' if rank else ''}.jsonl"
         self.settings = settings
         with writing(self.path, "choose another --output"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             self.file = open_to_append(self.path)
             if self.path.stat().st_size:
                 self.file.write(b"\n")  # ends a line that a killed run left unfinished

@@ -57,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json, {} if there is none. Raises DataError if it is not a JSON object."""
     path = folder / CONFIG
     try:
-        config = parse_json(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:

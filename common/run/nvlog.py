@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 from tqdm import tqdm
 
 from common.errors import DataError, explain_refusal, printable
-from common.files import open_to_append, parse_json
+from common.files import make_folder, open_to_append, parse_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,7 +133,7 @@ class NvLog(Log):
         if tensorboard_dir and tensorboard_dir.is_symlink():  # as for the file: it may lead to another program's folder
             raise DataError(f"{tensorboard_dir}: is a symbolic link, expected a folder; remove it")
         with _explain(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             # Unbuffered: a killed run loses no record, and closing after a full disk does not write again.
             self._file = open_to_append(self.path)
             _end_last_line(self._file)

@@ -1,6 +1,7 @@
 """Writing files whole or not at all, and the lines of text files."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -41,6 +42,20 @@ def test_nothing_shows_before_the_end_nor_after_a_failure(tmp_path):
         raise RuntimeError("half-way")
     assert path.read_bytes() == b"new"
     assert names(tmp_path) == ["f"]
+
+
+def test_refusals_name_the_file_and_not_the_temporary_one(tmp_path, monkeypatch):
+    (tmp_path / "f").mkdir()
+    with pytest.raises(IsADirectoryError) as refusal, atomic_write(tmp_path / "f"):
+        pass
+    assert (refusal.value.filename, names(tmp_path)) == (str(tmp_path / "f"), ["f"])
+
+    def refuse(place, *_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(place))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match=f"{tmp_path}/g'$"), atomic_write(tmp_path / "g"):
+        pass
 
 
 def test_bytes_reach_the_disk_before_the_name_and_the_name_before_the_end(tmp_path, monkeypatch):
