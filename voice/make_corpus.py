@@ -6,27 +6,28 @@
         --audio-filelist output/voice_corpus/audio_{,everyday_}{train,val,test}.txt \\
         --mel-filelist output/voice_corpus/mel_{,everyday_}{train,val,test}.txt
 
-Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|text`. The teacher speaks what
-inference makes of a text. A recogniser checks each training clip; those with too many wrong words are not in the filelists. Clips
-are spoken in the order of their worth: those of reports, everyday sentences, whole sentences, parts of sentences. Safe to stop and
-to run again at any time: clips in heard.tsv are kept, and the filelists have what there is. Speaker, trimming, level and rate are
-those of corpus/make.py.
+Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|text`; a file may be missing, or
+empty. The teacher speaks what inference makes of a text. A recogniser checks each training clip; those with too many wrong words
+are not in the filelists. Clips are spoken in the order of their worth: those of reports, everyday sentences, whole sentences, parts
+of sentences. Safe to stop and to run again at any time: clips in heard.tsv are kept, and the filelists have what there is. Speaker,
+trimming, level and rate are those of corpus/make.py.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import soundfile
 
+from common.arguments import positive
 from common.data.parallel import stream_parallel
-from common.errors import DataError, exit_on_user_error
+from common.errors import DataError, exit_on_user_error, listed
 from common.files import atomic_write, make_folder, read_lines
 from common.parser import Parser
 from common.quality.recogniser import Recogniser
@@ -56,10 +57,23 @@ def read_clips(path: Path, split: str) -> list[CorpusClip]:
     clips = []
     for number, line in enumerate(read_lines(path), start=1):
         name, _, text = line.partition("|")
-        if not name or not text.strip() or "|" in text:
-            raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`")
-        clips.append(CorpusClip("voice", split, name, read_english(text), aloud(text)))
+        written = read_english(text)
+        if not name or "/" in name or not written or "|" in text:
+            raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`, an id without / and words")
+        clips.append(CorpusClip("voice", split, name, written, aloud(text)))
     return sorted(clips, key=lambda clip: not is_whole(clip.written))
+
+
+def read_splits(folder: Path) -> list[CorpusClip]:
+    """Read the text files of a folder in the order of SPLITS. Raises DataError for none, and for an id of several rows."""
+    paths = {split: folder / f"{split}.txt" for split in SPLITS}
+    there = {split: path for split, path in paths.items() if path.is_file() and path.read_bytes().strip()}
+    clips = [clip for split, path in there.items() for clip in read_clips(path, split)]
+    if not clips:
+        raise DataError(f"--text {folder}: no text, expected some of {', '.join(path.name for path in paths.values())}")
+    if twice := [name for name, count in Counter(clip.name for clip in clips).items() if count > 1]:
+        raise DataError(f"--text {folder}: several rows have the id {listed(twice)}; expected one")
+    return clips
 
 
 def is_whole(text: str) -> bool:
@@ -92,9 +106,9 @@ def _speak(name: str, wavs: Path, clip: CorpusClip) -> Heard:
 
 
 def read_heard(path: Path) -> dict[str, Heard]:
-    """Read heard.tsv, by name of clip; {} if there is none yet. A last line that was cut off is left out."""
+    """Read heard.tsv, by name of clip; {} if there is none yet. Lines that were cut off are left out."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    rows = (line.split("\t") for line in lines)
+    rows = [row for line in lines if len(row := line.split("\t")) == len(Heard._fields)]
     return {row[0]: Heard(row[0], float(row[1]), int(row[2]), int(row[3]), float(row[4]), row[5]) for row in rows}
 
 
@@ -103,6 +117,8 @@ def speak(clips: list[CorpusClip], output: Path, speaker: str, workers: int) -> 
     make_folder(output / "wavs")
     work = partial(_speak, speaker, output / "wavs")
     with (output / "heard.tsv").open("a", encoding="utf-8") as ledger:
+        if ledger.tell():
+            ledger.write("\n")  # ends a line that a killed run left unfinished
         for heard in stream_parallel(work, clips, workers, "speak", chunk=1):
             ledger.write("\t".join(str(value).replace("\t", " ") for value in heard) + "\n")
             ledger.flush()
@@ -138,10 +154,10 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
     parser.add_argument("--speaker", default=SPEAKER, help="speaker of the teacher")
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes that speak, of one thread each"
+        "--workers", type=positive, default=os.cpu_count() or 1, help="processes that speak, of one thread each"
     )
     args = parser.parse_args()
-    clips = list(chain.from_iterable(read_clips(args.text / f"{split}.txt", split) for split in SPLITS))
+    clips = read_splits(args.text)
     heard = read_heard(args.output / "heard.tsv")
     missing = [clip for clip in clips if clip.name not in heard]
     try:

@@ -9,8 +9,19 @@ import pytest
 from common.errors import DataError
 from common.reading.reader import read_english
 from tacotron2.text import dropped_symbols, text_to_sequence
-from tests.recipe import ROOT
-from voice.make_corpus import MOST_WRONG, SPLITS, Heard, read_clips, read_heard, summary, write_filelists
+from tests.recipe import ROOT, run
+from voice import make_corpus
+from voice.make_corpus import (
+    MOST_WRONG,
+    SPLITS,
+    Heard,
+    read_clips,
+    read_heard,
+    read_splits,
+    speak,
+    summary,
+    write_filelists,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -62,12 +73,35 @@ def test_sentences_have_unique_names_and_valid_text_and_fifty_are_nasty() -> Non
     assert any(line.isupper() and len(line) > 20 for line in lines) and any(line[-1].isalpha() for line in lines)
 
 
-@pytest.mark.parametrize("row", ["only text", "|no name", "id|", "id|a|b"])
+@pytest.mark.parametrize("row", ["only text", "|no name", "id|", "id|a|b", "../id|a", "id|*"])
 def test_errors_name_the_line_of_a_bad_row(tmp_path: Path, row: str) -> None:
     path = tmp_path / "train.txt"
     path.write_text(f"a|One.\n{row}\n")
     with pytest.raises(DataError, match=r"train\.txt:2: got .*, expected `id\|text`"):
         read_clips(path, "train")
+
+
+def test_splits_may_be_missing_or_empty_and_ids_are_unique(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"--text {tmp_path}: no text, expected some of test.txt, "):
+        read_splits(tmp_path)
+    (tmp_path / "everyday_val.txt").write_text("\n")
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}|One.\n")
+    assert [clip.name for clip in read_splits(tmp_path)] == ["test", "train"]
+    (tmp_path / "val.txt").write_text("test|Two.\n")
+    with pytest.raises(DataError, match="several rows have the id test; expected one"):
+        read_splits(tmp_path)
+    assert run("voice/make_corpus.py", "--text", tmp_path, "--workers", 0).code == 2
+
+
+@pytest.mark.parametrize("cut", range(1, 25))
+def test_a_killed_run_goes_on_after_its_last_whole_line(tmp_path: Path, monkeypatch, cut: int) -> None:
+    """The next line was appended to the one that was cut off, and no later run could read either."""
+    heard = [Heard(name, 1.5, 0, 5, 0.0, "It is three.") for name in ("first", "second")]
+    monkeypatch.setattr(make_corpus, "stream_parallel", lambda *_, **__: heard[1:])
+    (tmp_path / "heard.tsv").write_text("\t".join(map(str, heard[0]))[:cut])
+    assert list(speak([], tmp_path, "", 1)) == heard[1:]
+    assert read_heard(tmp_path / "heard.tsv")["second"] == heard[1]
 
 
 def test_whole_sentences_come_first_and_unclear_clips_are_left_out_of_training_alone(tmp_path: Path) -> None:
