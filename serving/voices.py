@@ -10,7 +10,7 @@ import torch
 from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
 from common.inference.stages import acoustic_stages
-from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
+from common.inference.voice_folder import CONFIG, default_vocoder, find_checkpoint, read_voice_folder, voice_name
 from common.spec import VocoderInference
 from models import REGISTRY
 from serving.config import ServingConfig
@@ -144,7 +144,8 @@ def find_voices(config: ServingConfig) -> dict[str, VoiceFiles]:
     """Find the files of the voices in the settings, by name. Raises DataError for folders without voices and incomplete voices."""
     folders = find_folders(config.voices) if config.voices else {}
     if config.embedded and (taken := folders.get(EMBEDDED_NAME)):
-        raise DataError(f"{taken}: this name belongs to the embedded voice; rename the folder")
+        name = f"its name, {EMBEDDED_NAME}, belongs to the embedded voice"
+        raise DataError(f"{taken}: {name}; rename the folder, or change `name` in its {CONFIG}")
     folders |= {EMBEDDED_NAME: EMBEDDED} if config.embedded else {}
     return {name: read_folder(folder) for name, folder in folders.items()}
 

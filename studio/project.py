@@ -74,10 +74,6 @@ class Project:
         """Return the folder of a model's checkpoints: train.py's --output."""
         return self.root / "runs" / model.lower()
 
-    def sharpened(self, model: str) -> Path:
-        """Return the file of a model's best checkpoint with sharpened mels, which only the voice is made from."""
-        return self.run(model) / "sharpened.pt"
-
     @property
     def packed_voice(self) -> Path:
         """The voice in one file, as `studio.share` packs it."""
@@ -147,7 +143,7 @@ def create_project(projects: Path, name: str | None) -> Project:
     """Make the folder of a new project. Raises UsageError for an impossible name, DataError for one in use."""
     project = Project(name=(name or "").strip(), projects=projects)
     try:
-        projects.mkdir(parents=True, exist_ok=True)
+        make_folder(projects)
         project.root.mkdir()  # fails for a link too, which would lead elsewhere
         project.recordings.mkdir()
     except FileExistsError:

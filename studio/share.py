@@ -14,9 +14,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
 from common.files import display_path
-from common.inference.voice_folder import read_voice_folder
+from common.inference.voice_folder import default_vocoder, read_voice_folder
 from common.options import add_fields, from_options, option
 from models import REGISTRY
 from studio.arguments import project_parser
@@ -36,7 +37,9 @@ def main(argv: list[str] | None = None) -> None:
     options = parse_args(sys.argv[1:] if argv is None else argv)
     project = options.project
     project.require(project.voice, "studio.train")
-    read_voice_folder(project.voice, REGISTRY.values())
+    for checkpoint in read_voice_folder(project.voice, REGISTRY.values()).values():
+        load_checkpoint(checkpoint)
+    default_vocoder(project.voice, REGISTRY.values())
     path = options.output or project.packed_voice
     pack(project.voice, path, project.name)
     print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and pass the folder to --voice")

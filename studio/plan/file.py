@@ -86,10 +86,10 @@ RETIRED_HINT = "no longer a setting of the studio; `python -m scripts.predict_me
 def read_plan(path: Path) -> Plan:
     """Read and check a plan. Raises one DataError for all bad values, as `file: field: found, expected …`."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise DataError(_no_json(str(path), error)) from None
-    return parse_plan(text, str(path))
+    return parse_plan(content, str(path))
 
 
 def settings_of(path: Path, name: str) -> ModelPlan | None:
@@ -104,7 +104,7 @@ def _no_json(place: str, error: Exception) -> str:
     return f"{place}: cannot be read as JSON ({error}); run `python -m studio.plan` again"
 
 
-def parse_plan(text: str, place: str) -> Plan:
+def parse_plan(text: str | bytes, place: str) -> Plan:
     """Parse and check the text of a plan, which messages call `place`. Raises DataError as read_plan does."""
     try:
         content = parse_json(text)
@@ -123,6 +123,8 @@ def parse_plan(text: str, place: str) -> Plan:
             if settings.get(RETIRED, True) is False:  # as plans of 0.10 and before have it
                 del settings[RETIRED]
             problems += _problems(settings, ModelPlan, f"models.{name}.")
+            if MODELS[name].role != "acoustic" and settings.get("sharpen_minutes"):
+                problems.append(f"models.{name}.sharpen_minutes: expected 0, since a vocoder makes no mels")
     if problems:
         raise DataError("\n".join(f"{place}: {problem}" for problem in problems))
     return Plan(**content | {"models": {name: ModelPlan(**settings) for name, settings in content["models"].items()}})

@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from common.errors import DataError
-from common.system import usable_cores
+from common.run.child import end_with
+from common.system import IS_POSIX, usable_cores
 from studio.project import ROOT
 
 WORDS = ("moonshine_onnx", "jiwer")  # packages that count wrong words
@@ -56,7 +58,8 @@ def measure(argv: Sequence[str], threads: int) -> Figures:
 def run_train(argv: Sequence[str], threads: int, task: str) -> None:
     """Run train.py to its end. Raises DataError with its message if the task fails."""
     command, variables = train_command(argv), environment(threads)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace")
+    ends = partial(end_with, os.getpid()) if IS_POSIX else None
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace", preexec_fn=ends)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
         start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), len(lines) - 1)

@@ -15,12 +15,13 @@ if __name__ == "__main__":
 import math
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from common.checkpoint.files import find_last, load_checkpoint
 from common.data.filelist import check_files, read_filelist
-from common.errors import DataError, exit_on_user_error
+from common.errors import DataError, exit_on_user_error, listed
 from common.files import display_path
 from common.options import from_options
 from common.progress import HOUR, MINUTE, counted, duration
@@ -37,7 +38,7 @@ from studio.train.process import RunEnding, run_training, wait_for_earlier
 from studio.train.progress import ModelProgress, TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
-from studio.voice.voice import best_checkpoint, is_sharpened, write_voice
+from studio.voice.voice import best_checkpoint, sharpened, write_voice
 
 START = 10.0  # seconds that train.py takes to start, before its own time limit counts
 
@@ -50,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
         progress = TrainingProgress(project.progress)
+        progress.forget(name for name in MODELS if not find_last(project.run(name), name))
         check_inputs(plan, project, progress)
         for name in [name for name in MODELS if name in plan.models]:
             if not (train_model(name, plan, project, progress, stop) and sharpen(name, plan, project, stop)):
@@ -76,10 +78,19 @@ def check_packages(plan: Plan, project: Project) -> None:
 
 def check_inputs(plan: Plan, project: Project, progress: TrainingProgress) -> None:
     """Raise DataError or UsageError for what would end a training later: missing clips and warm starts, unknown options."""
+    acoustic = [name for name, spec in MODELS.items() if spec.role == "acoustic"]
+    if plan.models.keys().isdisjoint(acoustic):
+        raise DataError(f"{project.plan}: models: expected {' or '.join(acoustic)}, without which no voice speaks")
     waiting = [name for name in plan.models if progress.of(name).finished != digest(name, plan, project)]
     for name in waiting:
+        settings = plan.models[name]
+        own = train_argv(name, replace(plan, models={name: replace(settings, options={})}), project)
+        if twice := [key for key in settings.options if f"--{key.replace('_', '-')}" in own]:
+            raise DataError(
+                f"{project.plan}: models.{name}.options: {listed(twice)}: studio.train sets this; leave it out"
+            )
         parse_training_arguments(train_argv(name, plan, project), REGISTRY, "")
-        start = plan.models[name].warm_start
+        start = settings.warm_start
         if start and not find_last(project.run(name), name):
             load_checkpoint(Path(start))
     for path in (project.training_list, project.validation_list) if waiting else ():
@@ -103,7 +114,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
         return True
     left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
     ending = RunEnding.BUDGET
-    if left > 0 or not find_last(folder, name):
+    if left > 0:
         print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
         argv, lines = limited_argv(name, plan, project, state), TrainingLines(name, folder, settings, state)
 
@@ -126,7 +137,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
 def sharpen(name: str, plan: Plan, project: Project, stop: StopRequest) -> bool:
     """Sharpen the mels of a model's best checkpoint, if the plan has minutes for it. Returns False if a signal stopped it."""
     minutes = plan.models[name].sharpen_minutes
-    if not minutes or is_sharpened(project, name):
+    if not minutes or (target := sharpened(project, name, minutes)).exists():
         return True
     # It saves what it has when it is stopped, also by the end of this process, after which that is too little to keep.
     output = project.run(name) / "unfinished.pt"
@@ -137,7 +148,9 @@ def sharpen(name: str, plan: Plan, project: Project, stop: StopRequest) -> bool:
     if ending is RunEnding.STOPPED:
         return False
     if output.exists():
-        output.replace(project.sharpened(name))
+        for earlier in target.parent.glob("sharpened*.pt"):
+            earlier.unlink()
+        output.replace(target)
     else:
         print(f"{name}: too few minutes to sharpen its mels, which stay as they are", flush=True)
     return True

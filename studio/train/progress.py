@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +25,9 @@ class ModelProgress:
     finished: str = ""  # digest of the plan that is complete
     reason: str = ""  # why it ended
 
+    def __post_init__(self) -> None:
+        self.seconds, self.spent = float(self.seconds), float(self.spent)
+
 
 class TrainingProgress:
     """The progress of all models, written on each change."""
@@ -41,6 +45,11 @@ class TrainingProgress:
     def of(self, name: str) -> ModelProgress:
         """Return a model's progress."""
         return self.models.setdefault(name, ModelProgress())
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget the time spent on models and their finished plans, as for those whose checkpoints were deleted."""
+        for name in names:
+            self.models.pop(name, None)
 
     def begin(self, name: str, plan: str) -> None:
         """Record the digest of a model's plan. A changed plan has all its hours again."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +18,7 @@ from common.audio.audio_processing import load_audio
 from common.checkpoint.files import best_path, find_last, load_checkpoint, save_copy
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError
-from common.files import remove_leftovers, write_text
+from common.files import make_folder, remove_leftovers, write_text
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM, SynthesisConfig
 from common.inference.evaluation import (
     Evaluators,
@@ -58,16 +60,18 @@ def best_checkpoint(project: Project, name: str) -> Path:
     return found
 
 
-def is_sharpened(project: Project, name: str) -> bool:
-    """Return True if the mels of a model's best checkpoint are sharpened, and not of an earlier one."""
-    path = project.sharpened(name)
-    return path.exists() and path.stat().st_mtime >= best_checkpoint(project, name).stat().st_mtime
+def sharpened(project: Project, name: str, minutes: float) -> Path:
+    """Return the file of a model's best checkpoint with mels sharpened for so long, which only the voice is made from."""
+    digest = hashlib.sha256(best_checkpoint(project, name).read_bytes() + str(float(minutes)).encode())
+    return project.run(name) / f"sharpened_{digest.hexdigest()[:16]}.pt"
 
 
 def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> list[str]:
     """Write PROJECT/voice/, replacing the files of an earlier voice. Returns the verdict on it in words."""
-    project.voice.mkdir(parents=True, exist_ok=True)
+    make_folder(project.voice)
     remove_leftovers(project.voice)
+    for name in REGISTRY.keys() - plan.models.keys():
+        (project.voice / f"{REGISTRY[name].file_stem}.safetensors").unlink(missing_ok=True)
     checkpoints = {name: write_model(project, name, plan.models[name]) for name in REGISTRY if name in plan.models}
     rows, material = read_filelist(project.validation_list), read_material(project)
     lines = spread(rows, max(LINES, *(settings.report_lines for settings in plan.models.values())))
@@ -101,8 +105,8 @@ def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, A
     spec = REGISTRY[name]
     checkpoint = load_checkpoint(best_checkpoint(project, name))
     checkpoint["state_dict"] = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
-    if settings.sharpen_minutes and is_sharpened(project, name):
-        checkpoint["state_dict"] = load_checkpoint(project.sharpened(name))["state_dict"]
+    if settings.sharpen_minutes and (path := sharpened(project, name, settings.sharpen_minutes)).exists():
+        checkpoint["state_dict"] = load_checkpoint(path)["state_dict"]
     strength = start_strength(settings)
     if spec.role == "vocoder" and strength is not None:
         checkpoint["data"] = checkpoint["data"] | {STRENGTH: strength}
@@ -208,6 +212,7 @@ def preferred_vocoders(plan: Plan) -> list[str]:
 def write_samples(project: Project, plan: Plan, rows: list[Utterance], vocoder: str) -> None:
     """Write samples/sample_N.wav of validation texts."""
     voice = load_voice(project, plan, vocoder)
+    shutil.rmtree(project.voice / "samples", ignore_errors=True)
     for positions, batch in voice.speak_batches(voice.lines([row.text for row in rows])):
         for place, speech in zip(positions, batch.speeches, strict=True):
             if speech is not None:

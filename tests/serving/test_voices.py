@@ -66,7 +66,7 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
     (folder / "config.json").write_text('{"name": "mine", "vocoder": "griffin-lim"}')
     assert voices_of(folder).names == ["embedded", "mine"] and voices_of(folder).vocoders("mine")[0] == GRIFFIN_LIM
     (folder / "config.json").write_text('{"name": "embedded"}')
-    with pytest.raises(DataError, match="this name belongs to the embedded voice; rename the folder"):
+    with pytest.raises(DataError, match=r"its name, embedded, belongs to .* or change `name` in its config\.json"):
         voices_of(folder)
     assert voices.vocoder_of("ben", None) == voices.vocoder_of("ben", "") == "waveglow"
     assert voices.vocoder_of("ben", GRIFFIN_LIM) == GRIFFIN_LIM

@@ -81,3 +81,11 @@ def test_mistakes_are_errors_in_words(project: Project) -> None:
     with pytest.raises(DataError, match=r"run python -m studio\.train none --projects \S+ first"):
         export.main(["none", "torchscript", "--projects", str(project.projects)])
     assert run("studio/export.py", "mine", "paper").code == 2
+
+
+@pytest.mark.parametrize("file", ["waveglow.pt", "config.json"])
+def test_a_damaged_voice_is_not_packed(project: Project, file: str) -> None:
+    (project.voice / file).write_text("[")
+    with pytest.raises(DataError, match=file):
+        share.main(words(project))
+    assert not project.packed_voice.exists()

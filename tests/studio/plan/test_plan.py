@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from studio.project import Project
 from studio.train.__main__ import limited_argv
 from studio.train.progress import ModelProgress, digest
 from synthesizer import EMBEDDED
-from tests.recipe import train_tiny_model
+from tests.recipe import children, start, train_tiny_model, wait_for
+from tests.stops import alive
 from tests.studio.projects import SETTINGS, make_project
 
 ACOUSTIC, VOCODER, QUICK = (REGISTRY[name] for name in ("Tacotron2", "WaveGlow", "PulseNoise"))
@@ -276,6 +278,10 @@ def test_a_plan_is_read_as_it_was_written_and_as_by_earlier_versions(tmp_path: P
     assert read_plan(path) == PLAN
     write_changed(path, "predicted_mels", False)
     assert read_plan(path) == PLAN
+    for encoding in ("utf-8-sig", "utf-16"):  # as Windows' editors save it
+        path.write_text(path.read_text(), encoding=encoding)
+        assert read_plan(path) == PLAN
+        write_plan(path, PLAN)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +298,7 @@ def test_a_plan_is_read_as_it_was_written_and_as_by_earlier_versions(tmp_path: P
         ("warm_start", 3, "models.WaveGlow.warm_start: 3, expected a path or null"),
         ("colour", "red", "models.WaveGlow.colour: no such field, expected some of warm_start"),
         ("predicted_mels", True, "models.WaveGlow.predicted_mels: no longer a setting of the studio"),
+        ("sharpen_minutes", 3, "models.WaveGlow.sharpen_minutes: expected 0, since a vocoder makes no mels"),
         ("options", [], "models.WaveGlow.options: [], expected a JSON object"),
     ],
 )
@@ -436,3 +443,16 @@ def test_damaged_settings_are_named(project: Project, content: str) -> None:
     project.settings.write_text(content)
     with pytest.raises(DataError, match=r"project\.json"):
         read_material(project)
+
+
+def test_a_measurement_ends_with_its_command() -> None:
+    """After SIGTERM it went on alone."""
+    code = (
+        "from studio.plan import machine as m; m.train_command = lambda argv: ['sleep', '99']; m.run_train([], 1, '')"
+    )
+    command = start(sys.executable, "-c", code)
+    wait_for(command, lambda: bool(children(command.pid)))
+    (measurement,) = alive(children(command.pid))
+    command.terminate()
+    command.communicate()
+    measurement.wait(timeout=30)

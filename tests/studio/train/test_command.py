@@ -1,8 +1,8 @@
 """A project of tiny models from plan to voice: SIGKILL and a resume change no bit, and the voice speaks."""
 
 import json
-import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -33,10 +33,10 @@ from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
 from studio.train.process import RunEnding, run_training
-from studio.train.progress import TrainingProgress, digest
+from studio.train.progress import ModelProgress, TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
-from studio.voice.voice import best_checkpoint, is_sharpened, write_model
+from studio.voice.voice import best_checkpoint, sharpened, write_model
 from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model, wait_for
 from tests.studio.projects import SETTINGS, make_project
 from tests.test_train import differences
@@ -248,8 +248,7 @@ def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monk
 
 def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Path, capfd, monkeypatch) -> None:
     project = make_project(Project(name="sharp", projects=tmp_path))
-    plan, name = tiny_plan(project, sharpen_minutes=5.0), "Tacotron2"
-    progress, stop = progress_of(project), NO_STOP
+    plan, name, stop = tiny_plan(project, sharpen_minutes=5.0), "Tacotron2", NO_STOP
 
     def few_steps(*arguments: Any) -> list[str]:
         return [*sharpen_command(*arguments), "--steps", "3"]
@@ -257,7 +256,7 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Pa
     monkeypatch.setattr(train, "sharpen_command", few_steps)
     with monkeypatch.context() as patch:
         patch.setattr(train, "run_training", train_here)
-        assert train.train_model(name, plan, project, progress, stop)
+        assert train.train_model(name, plan, project, progress_of(project), stop)
     assert train.sharpen(name, plan, project, stop)
     assert "Tacotron2: sharpens its mels, for 5 min at most\n" in capfd.readouterr().out
     write_model(project, name, plan.models[name])
@@ -266,24 +265,27 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Pa
     changed = {key for key in best if not torch.equal(best[key], voice[key])}
     assert changed and all(key.startswith("postnet.") for key in changed)
 
-    before = project.sharpened(name).stat().st_mtime
-    assert train.sharpen(name, plan, project, stop) and project.sharpened(name).stat().st_mtime == before
-    os.utime(best_checkpoint(project, name), (before + 1, before + 1))  # a better one
-    write_model(project, name, plan.models[name])
+    longer = replace(plan, models={name: replace(plan.models[name], sharpen_minutes=6.0)})
+    first, second = (sharpened(project, name, minutes) for minutes in (5.0, 6.0))
+    before = first.stat()
+    assert train.sharpen(name, plan, project, stop) and first.stat() == before
+    assert train.sharpen(name, longer, project, stop) and second.exists() and not first.exists()
+    shutil.copy(train_tiny_model(name), best_checkpoint(project, name))  # another one
+    best = load_checkpoint(best_checkpoint(project, name))["state_dict"]
+    write_model(project, name, longer.models[name])
     voice = load_checkpoint(project.root / "voice" / "tacotron2.safetensors")["state_dict"]
     assert all(torch.equal(best[key], voice[key]) for key in best)
-    assert not train.sharpen(name, plan, project, SimpleNamespace(is_requested=True))
-    assert project.sharpened(name).stat().st_mtime == before
+    assert not train.sharpen(name, longer, project, SimpleNamespace(is_requested=True)) and second.exists()
 
     def killed(command: list[str], *_: object) -> RunEnding:
         """This process ends; the other one saves its first steps."""
-        Path(command[command.index("--output") + 1]).write_bytes(project.sharpened(name).read_bytes())
+        Path(command[command.index("--output") + 1]).write_bytes(second.read_bytes())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(train, "run_training", killed)
     with pytest.raises(KeyboardInterrupt):
-        train.sharpen(name, plan, project, stop)
-    assert not is_sharpened(project, name)
+        train.sharpen(name, longer, project, stop)
+    assert not sharpened(project, name, 6.0).exists()
 
 
 def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -298,6 +300,20 @@ def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, 
         project.training_list.write_text("".join([first.replace("|", "|well "), *others]))
 
 
+def test_a_project_without_its_checkpoints_trains_again(tmp_path: Path, monkeypatch) -> None:
+    """Its plan was complete, and no voice could be made of it."""
+    project, flags = make_project(Project(name="bare", projects=tmp_path)), ["bare", "--projects", str(tmp_path)]
+    plan, progress, found = tiny_plan(project), progress_of(project), list[ModelProgress]()
+    for name in plan.models:
+        progress.finish(name, digest(name, plan, project), "all 4 epochs")
+    monkeypatch.setattr(train, "train_model", lambda name, *words: found.append(words[2].of(name)))
+    train.main(flags)
+    assert found == [ModelProgress()]
+    project.progress.write_text('{"WaveGlow": {"seconds": "long"}}')
+    with pytest.raises(DataError, match=r"progress\.json: cannot be read \(.*'long'\); delete it"):
+        train.main(flags)
+
+
 def test_what_would_end_a_training_later_ends_the_command_before_it(tmp_path: Path, capfd) -> None:
     """The second model's mistakes came after hours of training of the first."""
     project, flags = make_project(Project(name="bad", projects=tmp_path)), ["bad", "--projects", str(tmp_path)]
@@ -305,12 +321,19 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(tmp_path: Pa
     for change, words in (
         ({"warm_start": str(tmp_path / "gone.pt")}, r"gone\.pt"),
         ({"options": {"segment_lenght": 1}}, "segment-lenght"),
+        (
+            {"options": {"learning_rate": 1}},
+            r"plan\.json: models\.WaveGlow\.options: learning_rate: studio\.train sets this",
+        ),
     ):
         changed = plan.models | {"WaveGlow": replace(plan.models["WaveGlow"], **change)}
         write_plan(project.plan, replace(plan, models=changed))
         with pytest.raises((DataError, UsageError, SystemExit)) as caught:
             train.main(flags)
         assert re.search(words, f"{caught.value} {capfd.readouterr().err}")
+    write_plan(project.plan, replace(plan, models={"WaveGlow": plan.models["WaveGlow"]}))
+    with pytest.raises(DataError, match=r"plan\.json: models: expected Tacotron2, without which no voice speaks"):
+        train.main(flags)
     write_plan(project.plan, plan)
     clip = next(project.clips.glob("*.wav"))
     clip.rename(tmp_path / "away.wav")

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,10 +28,11 @@ from studio.voice.voice import (
     start_strength,
     usable_measures,
     write_model,
+    write_voice,
 )
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, skip_without_evaluators, train_tiny_model
-from tests.studio.projects import SETTINGS
+from tests.studio.projects import SETTINGS, add_runs, make_project
 
 OTHER = replace(SETTINGS, warm_start=None)
 
@@ -78,6 +80,28 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(tmp_path, name:
     assert all(not value.any() for value in written["state_dict"].values())
     strength = EMBEDDED_DENOISING_STRENGTH if name == "WaveGlow" else None
     assert written["data"].get("denoising_strength") == strength
+
+
+def test_a_voice_has_no_file_of_an_earlier_one(tmp_path, monkeypatch) -> None:
+    """A vocoder that was no longer in the plan stayed, as of another speaker."""
+    project = make_project(Project(name="mine", projects=tmp_path))
+    add_runs(project)
+    (project.voice / "samples").mkdir(parents=True)
+    for name in ("waveglow.safetensors", "samples/sample_9.wav"):
+        (project.voice / name).touch()
+    plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": OTHER})
+    verdict = SimpleNamespace(is_worse=False, lines=lambda *_: [])
+    for name, value in {"evaluate": ({}, []), "choose_vocoder": GRIFFIN_LIM, "judge": verdict, "card": ""}.items():
+        monkeypatch.setattr(f"studio.voice.voice.{name}", lambda *_, value=value: value)
+    write_voice(project, plan, TrainingProgress(project.progress))
+    found = {path.relative_to(project.voice).as_posix() for path in project.voice.rglob("*.*")}
+    assert found == {
+        "README.md",
+        "config.json",
+        "tacotron2.safetensors",
+        "samples/sample_1.wav",
+        "samples/sample_2.wav",
+    }
 
 
 # The verdict on a voice: which vocoder is the default, and whether the voice is worse than the embedded one
