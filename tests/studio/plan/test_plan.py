@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,7 @@ from studio.project import Project
 from studio.train.__main__ import limited_argv
 from studio.train.progress import ModelProgress, digest
 from synthesizer import EMBEDDED
-from tests.recipe import children, start, train_tiny_model, wait_for
-from tests.stops import alive
+from tests.recipe import train_tiny_model
 from tests.studio.projects import SETTINGS, make_project
 
 ACOUSTIC, VOCODER, QUICK = (REGISTRY[name] for name in ("Tacotron2", "WaveGlow", "PulseNoise"))
@@ -443,16 +441,3 @@ def test_damaged_settings_are_named(project: Project, content: str) -> None:
     project.settings.write_text(content)
     with pytest.raises(DataError, match=r"project\.json"):
         read_material(project)
-
-
-def test_a_measurement_ends_with_its_command() -> None:
-    """After SIGTERM it went on alone."""
-    code = (
-        "from studio.plan import machine as m; m.train_command = lambda argv: ['sleep', '99']; m.run_train([], 1, '')"
-    )
-    command = start(sys.executable, "-c", code)
-    wait_for(command, lambda: bool(children(command.pid)))
-    (measurement,) = alive(children(command.pid))
-    command.terminate()
-    command.communicate()
-    measurement.wait(timeout=30)

@@ -37,7 +37,8 @@ from studio.train.progress import ModelProgress, TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
 from studio.voice.voice import best_checkpoint, sharpened, write_model
-from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model, wait_for
+from tests.recipe import MODELS, ROOT, children, read_steps, run, start, succeed, train_tiny_model, wait_for
+from tests.stops import alive
 from tests.studio.projects import SETTINGS, make_project
 from tests.test_train import differences
 
@@ -428,3 +429,16 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model
     argv = train_argv("Tacotron2", read_plan(project.plan), project)
     assert "5 clips x 1 process " in run("train.py", *argv, "--dry-run").out
+
+
+def test_a_measurement_ends_with_its_command() -> None:
+    """After SIGTERM it went on alone."""
+    code = (
+        "from studio.plan import machine as m; m.train_command = lambda argv: ['sleep', '99']; m.run_train([], 1, '')"
+    )
+    command = start(sys.executable, "-c", code)
+    wait_for(command, lambda: bool(children(command.pid)))
+    (measurement,) = alive(children(command.pid))
+    command.terminate()
+    command.communicate()
+    measurement.wait(timeout=30)
