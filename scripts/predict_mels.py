@@ -29,6 +29,7 @@ from common.checkpoint.weights import restore_model
 from common.data.filelist import check_files, lines_of, read_filelist
 from common.data.mels import save_mel, write_settings
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.files import remove_leftovers
 from common.options import from_options
 from common.parser import Parser
 from common.precision import pick_device, separate_rng
@@ -64,6 +65,7 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
             f"{', '.join(taken)}: in the way of a link to the recordings; delete it, or name another --output"
         )
     for folder in folders:
+        remove_leftovers(output / folder)
         write_settings(output / folder, audio)
     for link, wavs in links.items():
         if not link.exists():

@@ -28,7 +28,7 @@ import soundfile
 from common.arguments import positive
 from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, listed
-from common.files import atomic_write, make_folder, read_lines
+from common.files import atomic_write, make_folder, read_lines, remove_leftovers
 from common.parser import Parser
 from common.quality.recogniser import Recogniser
 from common.quality.words import character_errors, word_errors
@@ -115,6 +115,7 @@ def read_heard(path: Path) -> dict[str, Heard]:
 def speak(clips: list[CorpusClip], output: Path, speaker: str, workers: int) -> Iterator[Heard]:
     """Speak clips and append what was heard to heard.tsv."""
     make_folder(output / "wavs")
+    remove_leftovers(output / "wavs")
     work = partial(_speak, speaker, output / "wavs")
     with (output / "heard.tsv").open("a", encoding="utf-8") as ledger:
         if ledger.tell():

@@ -25,7 +25,7 @@ from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import atomic_write, is_current, parse_json, write_text, writing
+from common.files import atomic_write, is_current, parse_json, remove_leftovers, write_text, writing
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.progress import counted
@@ -285,6 +285,8 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
     from common.data.parallel import run_parallel  # imported here because reading mels needs no processes
 
     check_distinct(pairs)
+    for folder in {mel.parent for _, mel in pairs}:
+        remove_leftovers(folder)
     _label(pairs, config)
     todo = [(audio, mel) for audio, mel in pairs if not is_current(mel, audio)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)

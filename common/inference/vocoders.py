@@ -51,8 +51,9 @@ def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioCo
         for field in fields(AudioConfig)
         if (ours := getattr(audio, field.name)) != (other := getattr(others, field.name))
     ]
-    if differences:
-        raise DataError(f"the two checkpoints were trained with different audio settings: {', '.join(differences)}")
+    if differences and vocoding:
+        both = " and ".join(str(one.path or "a model without a file") for one in (acoustic, vocoding))
+        raise DataError(f"{both}: trained with different audio settings: {', '.join(differences)}")
     return audio
 
 

@@ -57,8 +57,15 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
     assert torch.equal(load_mel(tmp_path / "mels" / "b.pt", 80), mel)
     # recorded anew, a clip gets a new mel
     write(tmp_path / "wavs" / "c.wav")
+    (tmp_path / "mels" / ".0123456789abcdef.tmp").touch()  # of a killed run
     mels.main(lists)
     assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "mels").iterdir()) == [
+        "a.pt",
+        "audio_settings.json",
+        "b.pt",
+        "c.pt",
+    ]
 
 
 def test_lists_that_do_not_correspond(tmp_path: Path, lists: list[str]) -> None:

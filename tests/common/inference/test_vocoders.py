@@ -313,7 +313,10 @@ def test_a_chosen_strength_replaces_that_of_the_voice(chosen: float | None, own:
 
 
 def test_models_of_different_audio_are_an_error() -> None:
-    with pytest.raises(DataError, match=r"different audio settings: sampling_rate is 8 and 16$"):
+    with pytest.raises(
+        DataError,
+        match=r"^a model .* and a model .*: trained with different audio settings: sampling_rate is 8 and 16$",
+    ):
         untrained_voice({"sampling_rate": 16})
 
 
