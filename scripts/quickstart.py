@@ -74,11 +74,11 @@ TACOTRON2 = Training(
     "Tacotron2",
     0.95,
     (0.7, 0.88),
-    "-bs 16 -lr 3e-3 --bucket-batches 14 --n-frames-per-step 3 --p-attention-dropout 0 --p-decoder-dropout 0"
+    "-bs 16 -lr 3e-3 --bucket-batches 14 --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0"
     " --guided-attention-weight 100 --guided-attention-sigma 0.2 --disable-uniform-initialize-bn-weight"
     " --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 1 --prenet-dim 256"
     " --attention-rnn-dim 384 --attention-dim 64 --attention-location-kernel-size 15 --decoder-rnn-dim 512"
-    " --postnet-embedding-dim 64 --postnet-n-convolutions 2",
+    " --postnet-embedding-dim 64 --postnet-n-convolutions 2 --p-convolution-dropout 0.1",
     stored_mels=True,
     enough=1100,
 )
