@@ -53,7 +53,7 @@ class ServingConfig:
     voices: Path | None = option(
         None, "folder with one subfolder of checkpoints per voice, or the folder of a single voice", metavar="DIR"
     )
-    embedded: bool = option(True, "also serve the embedded voice")
+    embedded: bool = option(True, "also serve the embedded voices")
     default_voice: str | None = option(
         None, "voice of requests that name none (default: embedded, otherwise the first by name)", metavar="NAME"
     )

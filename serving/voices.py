@@ -1,4 +1,4 @@
-"""The voices of a server: the embedded one, and the subfolders of a folder, each with the checkpoints of its models."""
+"""The voices of a server: the embedded ones, and the subfolders of a folder, each with the checkpoints of its models."""
 
 from __future__ import annotations
 
@@ -146,15 +146,21 @@ def find_voices(config: ServingConfig) -> dict[str, VoiceFiles]:
     if config.embedded and (taken := folders.get(EMBEDDED_NAME)):
         name = f"its name, {EMBEDDED_NAME}, belongs to the embedded voice"
         raise DataError(f"{taken}: {name}; rename the folder, or change `name` in its {CONFIG}")
-    folders |= {EMBEDDED_NAME: EMBEDDED} if config.embedded else {}
+    if config.embedded:
+        others = (path for path in EMBEDDED.iterdir() if _has_checkpoint(path))
+        folders = {EMBEDDED_NAME: EMBEDDED, **{path.name: path for path in others}, **folders}
     return {name: read_folder(folder) for name, folder in folders.items()}
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    return any(find_checkpoint(folder, spec) for spec in REGISTRY.values())
 
 
 def find_folders(place: Path) -> dict[str, Path]:
     """Return the folder of each voice of --voices, by name: its subfolders, or itself. Raises DataError if there is none."""
     if not place.is_dir():
         raise DataError(f"--voices {place}: no such folder, expected one with a subfolder for each voice")
-    if any(find_checkpoint(place, spec) for spec in REGISTRY.values()):  # a voice itself
+    if _has_checkpoint(place):  # a voice itself
         return {voice_name(place): place}
     folders = sorted(path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:

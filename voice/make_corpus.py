@@ -15,6 +15,7 @@ trimming, level and rate are those of corpus/make.py.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections import Counter
@@ -147,7 +148,8 @@ def summary(heard: dict[str, Heard]) -> str:
     )
 
 
-def main() -> None:
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command's flags."""
     parser = Parser(prog="python -m voice.make_corpus", description=__doc__)
     parser.add_argument(
         "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
@@ -157,7 +159,11 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=positive, default=os.cpu_count() or 1, help="processes that speak, of one thread each"
     )
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse_args()
     clips = read_splits(args.text)
     heard = read_heard(args.output / "heard.tsv")
     missing = [clip for clip in clips if clip.name not in heard]

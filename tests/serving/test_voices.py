@@ -39,14 +39,20 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     (tmp_path / "notes.txt").write_text("not a folder\n")
     (tmp_path / ".hidden").mkdir()
     voices = voices_of(tmp_path)
-    assert voices.names == ["embedded", "anna", "ben"] and voices.default == "embedded"
+    assert voices.names == ["embedded", "anna", "ben", "michael"] and voices.default == "embedded"
     assert voices.vocoders("anna") == [GRIFFIN_LIM]
     assert voices.vocoders("ben") == ["waveglow", GRIFFIN_LIM]
     assert voices.vocoders("embedded") == ["pulse-noise", "waveglow", GRIFFIN_LIM]  # its config.json
-    assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna"]
+    assert voices.vocoders("michael") == ["pulse-noise", GRIFFIN_LIM]  # the other one of this repository
+    assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna", "michael"]
     assert voices_of(tmp_path, embedded=False).names == ["anna", "ben"]
     assert voices_of(tmp_path, vocoder=GRIFFIN_LIM).vocoders("ben")[0] == GRIFFIN_LIM
     assert voices_of(tmp_path, vocoder="waveglow").vocoders("anna") == [GRIFFIN_LIM]
+
+
+def test_a_folder_replaces_the_second_embedded_voice_of_its_name(tmp_path: Path) -> None:
+    embedded(tmp_path / "michael")
+    assert voices_of(tmp_path).vocoders("michael") == [GRIFFIN_LIM]
 
 
 def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp_path: Path) -> None:
@@ -54,7 +60,7 @@ def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp
     voices = voices_of(tmp_path)
     assert voices.resolve("nova") == voices.resolve("Nova") == "nova"
     assert {voices.resolve(name) for name in ("alloy", "Alloy", "", None)} == {"embedded"}
-    with pytest.raises(RequestError, match="'novak' is not one of embedded, nova"):
+    with pytest.raises(RequestError, match="'novak' is not one of embedded, michael, nova"):
         voices.resolve("novak")
 
 
@@ -62,9 +68,12 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
     folder = embedded(tmp_path / "ben", tacotron2__pt="tacotron2.safetensors", waveglow__pt="waveglow.safetensors")
     (folder / "notes").mkdir()  # no voice
     voices = voices_of(folder)
-    assert voices.names == ["embedded", "ben"] and voices.vocoders("ben")[0] == "waveglow"
+    assert voices.names == ["embedded", "ben", "michael"] and voices.vocoders("ben")[0] == "waveglow"
     (folder / "config.json").write_text('{"name": "mine", "vocoder": "griffin-lim"}')
-    assert voices_of(folder).names == ["embedded", "mine"] and voices_of(folder).vocoders("mine")[0] == GRIFFIN_LIM
+    assert (
+        voices_of(folder).names == ["embedded", "michael", "mine"]
+        and voices_of(folder).vocoders("mine")[0] == GRIFFIN_LIM
+    )
     (folder / "config.json").write_text('{"name": "embedded"}')
     with pytest.raises(DataError, match=r"its name, embedded, belongs to .* or change `name` in its config\.json"):
         voices_of(folder)
@@ -77,7 +86,7 @@ def test_settings_of_the_server_reach_each_voice() -> None:
     voices = Voices(ServingConfig(cpu=True, fp16=True, plain=True))
     voices.load("cpu")
     configs = [voice.config for voice in voices.all_loaded()]
-    assert [(config.half, config.int8, config.plain) for config in configs] == [(True, False, True)] * 3
+    assert [(config.half, config.int8, config.plain) for config in configs] == [(True, False, True)] * 5
     assert Voices(ServingConfig(int8=True))._settings.int8
 
 
