@@ -21,6 +21,5 @@ format:  ## rewrite the code with the linter and the formatter
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-docs:  ## write docs/cli.md from the parsers, and docs/samples.html from audio/
+docs:  ## write docs/cli.md from the parsers
 	$(python) -m scripts.write_cli_docs
-	$(python) -m scripts.samples_page

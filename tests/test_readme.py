@@ -200,3 +200,10 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 def test_the_command_line_reference_is_up_to_date() -> None:
     assert write_cli_docs.page() == (ROOT / "docs/cli.md").read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_the_page_of_samples_plays_every_sound_once() -> None:
+    sources = re.findall(r'src="([^"]+)"', (ROOT / "docs/samples.html").read_text(encoding="utf-8"))
+    paths = [(ROOT / "docs" / source).resolve() for source in sources]
+    assert all(path.is_file() for path in paths) and len(set(paths)) == len(paths)
+    assert set((ROOT / "audio").rglob("*.wav")) <= set(paths)
