@@ -18,10 +18,8 @@ from studio.plan.material import Material
 REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain
 LINES = 12  # of a report at most
-SHARES = {
-    "acoustic": 0.6,
-    "vocoder": 0.4,
-}  # of the time limit, for models that take hours where no vocoder takes minutes
+# Of the time limit, for models that take hours, where no vocoder takes minutes.
+SHARES = {"acoustic": 0.6, "vocoder": 0.4}
 QUICK_SHARE = 0.25  # at most, for one that takes minutes
 SPARE = 2.0  # times the expected time: a model that needs less than its share leaves the rest to those after it
 OVERHEAD = 0.9  # share of the time for the start, steps and reports; checkpoints take the rest

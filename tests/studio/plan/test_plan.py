@@ -15,6 +15,7 @@ from common.errors import DataError, UsageError
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.plan import proposal
+from studio.plan.__main__ import trainable_models
 from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import Plan, read_plan, write_plan
 from studio.plan.machine import Figures, environment, usable_threads
@@ -138,6 +139,7 @@ def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
     assert proposal.hours_of(VOCODER, waiting[2:], 9.9 - 5.94, []) == pytest.approx(3.96)
     assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9, ["PulseNoise"]) == 9.9
     assert proposal.hours_of(VOCODER, waiting[2:], 2.0, ["PulseNoise"]) == 2.0
+    assert [spec.name for spec in trainable_models()][-2:] == ["Tacotron2", "WaveGlow"]  # the latter gets what is left
     assert proposal.needed_hours(0.1, expected=1800) == 0.1
     assert proposal.hours_of(ACOUSTIC, waiting, None, []) is None and proposal.needed_hours(None, expected=9) is None
 
