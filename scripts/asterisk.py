@@ -69,7 +69,7 @@ def find_ffmpeg() -> str:
 
 
 def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
-    """Find the folder of the prompts and the file of transcripts: given, installed, or else downloaded."""
+    """Find the folder of the prompts and the file of transcripts: given, downloaded, installed, or else downloaded now."""
     if given:
         files = [Path(given, TRANSCRIPTS), Path(given, f"{TRANSCRIPTS}.gz")]
         found = next((path for path in files if path.is_file()), None)
@@ -79,7 +79,7 @@ def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
             )
         return Path(given), found
     unpacked = folder / "packages"
-    for root in (Path("/"), unpacked):
+    for root in (unpacked, Path("/")):  # what was downloaded first, so that an upgrade does not change a data set
         if (root / SOUNDS).is_dir() and (root / PACKED_TRANSCRIPTS).is_file():
             return root / SOUNDS, root / PACKED_TRANSCRIPTS
     fetch(unpacked)
