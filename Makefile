@@ -10,7 +10,7 @@ test:  ## run the tests
 	bash scripts/test.sh
 
 bench:  ## measure the speed of training and synthesis against the plain models and the machine's limit
-	$(python) -m benchmarks.speed --growth
+	$(python) -m benchmarks.speed
 
 lint:  ## run the linter, the formatter and the type checker, as CI does
 	.venv/bin/ruff check .

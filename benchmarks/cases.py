@@ -78,11 +78,11 @@ class Case(NamedTuple):
 MakeCase = Callable[[], Case]
 
 
-def training_case(name: str, make: Callable[[bool], TrainingStep], setting: Setting, unit: str) -> Case:
-    """Compare plain and fast training with the same weights; `make` builds a step, with True for mixed precision."""
-    reference = ours = make(setting.amp)
-    if setting.amp != setting.reference_amp:
-        reference = make(setting.reference_amp)
+def training_case(name: str, make: Callable[[bool, str], TrainingStep], setting: Setting, unit: str) -> Case:
+    """Compare plain and fast training with the same weights; `make` builds a step, from True for mixed precision and flags."""
+    reference = ours = make(setting.amp, setting.train_flags)
+    if setting.amp != setting.reference_amp or setting.train_flags:
+        reference = make(setting.reference_amp, "")
 
     def work() -> list[Work]:
         return [Work(count_flops(lambda: reference(plain=True)), weight_bytes(reference.state.model))]
@@ -90,19 +90,21 @@ def training_case(name: str, make: Callable[[bool], TrainingStep], setting: Sett
     items = ours.batch.num_items.item()
     half = ours.state.setup.half is not None
     calls = (lambda: reference(plain=True)), (lambda: ours(plain=False))
-    return Case(f"{name}, {setting.numbers}", unit, items, *calls, work, half)
+    title = f"{name}, {setting.numbers} {setting.train_flags}".rstrip()
+    return Case(title, unit, items, *calls, work, half)
 
 
 class TrainingStep:
     """A training step of train.py, with random weights and always the same batch; a call runs one step."""
 
-    def __init__(self, model: str, flags: str, batch: Any, dist: Dist, amp: bool = False) -> None:
-        options, spec = parse_training_arguments(["-m", model, *flags.split(), *["--amp"] * amp], REGISTRY, "")
-        clips = len(batch.names) * dist.world_size
-        self.state, _ = make_state(spec, options, dist, Pace(1, clips, clips), warm=False)
+    def __init__(self, model: str, flags: str, batch: Any, device: torch.device, amp: bool, more: str) -> None:
+        words = ["-m", model, *flags.split(), *more.split(), *["--amp"] * amp]
+        options, spec = parse_training_arguments(words, REGISTRY, "")
+        clips = len(batch.names)
+        self.state, _ = make_state(spec, options, Dist(0, 0, 1, device), Pace(1, clips, clips), warm=False)
         self.fast = self.state.trained.train()
         self.state.model.train()
-        self.batch = to_device(batch, dist.device)
+        self.batch = to_device(batch, device)
 
     def __call__(self, plain: bool) -> None:
         self.state.trained = self.state.model if plain else self.fast
@@ -141,7 +143,7 @@ def tacotron2_step(setting: Setting, batch: int) -> Case:
     sizes = setting.sizes
     lengths = "LJSpeech's lengths" if sizes.frames is None else f"{sizes.symbols} symbols, {sizes.frames} frames"
     noise = clips(batch, sizes.symbols, sizes.frames)
-    make = functools.partial(TrainingStep, "Tacotron2", sizes.tacotron2, noise, alone(setting.device))
+    make = functools.partial(TrainingStep, "Tacotron2", sizes.tacotron2, noise, setting.device)
     return training_case(f"Tacotron 2 training, {batch} clips of {lengths}", make, setting, "frames/s")
 
 
@@ -151,7 +153,7 @@ def waveglow_step(setting: Setting, channels: int) -> Case:
     precision.configure(cudnn_enabled=True, cudnn_benchmark=True)
     flags = f"{sizes.waveglow} --wn-channels {channels}"
     noise = segments(sizes.segments, sizes.segment_length)
-    make = functools.partial(TrainingStep, "WaveGlow", flags, noise, alone(setting.device))
+    make = functools.partial(TrainingStep, "WaveGlow", flags, noise, setting.device)
     shape = f"{sizes.segments} x {sizes.segment_length} samples"
     return training_case(f"WaveGlow-{channels} training, {shape}", make, setting, "samples/s")
 
@@ -338,11 +340,6 @@ def make_ready(role: str, options: Options, device: torch.device, request: Reque
     precision.seed_everything(options["seed"])
     half, int8 = (request or Request())[:2]
     return latency.get_ready(role, options, SynthesisConfig(plain=request is None, half=half, int8=int8), device)
-
-
-def alone(device: torch.device) -> Dist:
-    """Dist of a run with a single process."""
-    return Dist(0, 0, 1, device)
 
 
 def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> int:

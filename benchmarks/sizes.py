@@ -9,10 +9,6 @@ import torch
 
 from common import precision
 
-# NVIDIA's mels and samples per second on one A100.
-PUBLISHED = {("Tacotron2", "float16"): 31_499, ("WaveGlow", "float16"): 149_479}
-MARK = "figures: "  # before the JSON in the output of a part of benchmarks.gpu
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -22,7 +18,6 @@ class Sizes:
     waveglow: str = ""
     training_channels: tuple[int, ...] = (256, 512)
     inference_channels: int = 256
-    shared_channels: int = 128  # of the model that several processes train
     batches: tuple[int, ...] = (8,)  # batch sizes of Tacotron 2's training
     symbols: int = 100
     frames: int | None = 400  # of each clip; None: lengths as in LJSpeech
@@ -42,7 +37,6 @@ QUICK = Sizes(
     waveglow="--flows 4 --early-every 2 --wn-layers 2",
     training_channels=(8, 16),
     inference_channels=8,
-    shared_channels=8,
     batches=(2,),
     symbols=10,
     frames=20,
@@ -60,6 +54,7 @@ class Setting(NamedTuple):
     sizes: Sizes
     device: torch.device
     amp: bool
+    train_flags: str = ""  # further flags of train.py, for our way alone
 
     @property
     def reference_amp(self) -> bool:

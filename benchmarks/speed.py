@@ -2,14 +2,14 @@
 
     python -m benchmarks.speed                                   # full-size models, random weights; many minutes on a CPU
     python -m benchmarks.speed --rows waveglow-training --amp    # one row
-    python -m benchmarks.speed --growth                          # also plots of how time grows with sizes
+    python -m benchmarks.speed --rows waveglow-training --train-flags=--compile    # another way to train, against the plain one
 
 Each row runs in its own process. Reference and ours alternate; a figure is the median of --repeats calls after a warm-up. The
 references are the same models with --plain or, for Tacotron 2's inference, the plain decoder as TorchScript. On a CPU they always
 compute in float32, as the published recipe has no other precision there. The limit is the longer of two times: the plain model's
 operations at the rate of this machine's large matrix products, and the unavoidable reads of the weights. A share above 100 % takes
 fewer operations.
-Files in --output: speed.md, speed.json and growth_*.png.
+Files in --output: speed.md and speed.json.
 Ctrl-C ends the run with the table of the rows measured so far and exit code 130.
 """
 
@@ -21,7 +21,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,10 @@ import torch
 import torch.multiprocessing
 
 from benchmarks.cases import ROWS, Case, MakeCase
-from benchmarks.growth import SUBJECTS, Growth, draw, measure_growth
 from benchmarks.machine import Machine, limit_seconds
 from benchmarks.sizes import CPU, GPU, QUICK, Setting
 from common import precision
 from common.arguments import positive
-from common.data.pictures import save_figure
 from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal
 from common.files import atomic_write, writing
 from common.inference.vocoders import time_call
@@ -94,17 +92,13 @@ class Report:
 
     machine: dict[str, Any] = field(default_factory=dict)
     rows: list[CaseRow] = field(default_factory=list)
-    growths: dict[str, Growth] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write speed.md, speed.json and the plots. Raises DataError if a file cannot be written."""
-        growths = {name: asdict(growth) for name, growth in self.growths.items()}
-        content = {"machine": self.machine, "rows": [row.record() for row in self.rows], "growth": growths}
+        """Write speed.md and speed.json. Raises DataError if a file cannot be written."""
+        content = {"machine": self.machine, "rows": [row.record() for row in self.rows]}
         for name, text in (("speed.md", self.markdown()), ("speed.json", json.dumps(content, indent=2))):
             with writing(folder / name), atomic_write(folder / name) as file:
                 file.write(f"{text}\n".encode())
-        for name, growth in self.growths.items():
-            save_figure(folder / f"growth_{name}.png", draw(growth))
 
     def markdown(self) -> str:
         """Format a line on the machine, and the table."""
@@ -129,18 +123,14 @@ def main(argv: list[str] | None = None) -> None:
     try:
         machine = Machine(device, args.quick)
         report.machine = machine.describe()
-        sizes = QUICK if args.quick else CPU if device.type == "cpu" else GPU
-        for row in measure_rows(args.rows, Setting(sizes, device, args.amp), machine, args.repeats):
+        setting = Setting(
+            QUICK if args.quick else CPU if device.type == "cpu" else GPU, device, args.amp, args.train_flags
+        )
+        for row in measure_rows(args.rows, setting, machine, args.repeats):
             report.rows.append(row)
-        for name in args.growth:
-            for growth in measure_growth(name, Setting(sizes, device, args.amp), args.quick):
-                report.growths[name] = growth
-                log_progress(
-                    f"growth_{name}: {growth.sizes[-1]}: {growth.plain[-1]:.3g} s plain, {growth.ours[-1]:.3g} s"
-                )
     except KeyboardInterrupt:
         interrupted = True
-    if report.rows or report.growths:
+    if report.rows:
         print(report.markdown())
         report.write(args.output)
     else:
@@ -233,7 +223,7 @@ def log_progress(line: str) -> None:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Parse the flags; --rows and --growth become lists of names."""
+    """Parse the flags."""
     parser = Parser(
         prog="python -m benchmarks.speed",
         description=(__doc__ or "").partition("\n")[0],
@@ -241,23 +231,21 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "--rows",
-        nargs="*",
+        nargs="+",
         choices=list(ROWS),
+        default=list(ROWS),
         metavar="ROW",
-        help=f"rows to measure, among {', '.join(ROWS)}; may be empty (default: all)",
+        help=f"rows to measure, among {', '.join(ROWS)} (default: all)",
     )
-    growth_help = f"also plot how time grows with {', '.join(SUBJECTS)}, or only with those given"
-    add("--growth", nargs="*", choices=list(SUBJECTS), metavar="WHAT", help=growth_help)
+    train_flags = "further flags of train.py for our way to train, such as --train-flags='--amp-dtype bfloat16'"
+    add("--train-flags", default="", help=train_flags, metavar="FLAGS")
     add("--repeats", type=positive, default=3, help="number of measured calls of each kind")
     add("--threads", type=positive, default=torch.get_num_threads(), help="number of CPU threads")
     add("--amp", action="store_true", help="use mixed precision in training and half precision from text to sound")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("--quick", action="store_true", help="use tiny models to check that everything works; the figures mean nothing")
     add("-o", "--output", type=Path, default=Path("output/bench"), help="output folder; created if missing")
-    args = parser.parse_args(argv)
-    args.rows = list(ROWS) if args.rows is None else args.rows
-    args.growth = list(SUBJECTS) if args.growth == [] else args.growth or []
-    return args
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -162,7 +162,6 @@ REFUSALS = {
     ],
     "speed": [
         (["--rows", "everything"], "argument --rows: invalid choice: 'everything'"),
-        (["--growth", "batch", "wings"], "argument --growth: invalid choice: 'wings'"),
         (["--repeats", 0], "argument --repeats: 0, expected at least 1"),
         (["-o", ROOT / "Makefile" / "bench"], "bench: cannot be created (Not a directory)\n"),
     ],

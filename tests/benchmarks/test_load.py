@@ -1,17 +1,11 @@
-"""The benchmarks of a server, with every answer compared with the library, and of the loaders."""
+"""The benchmark of a server, with every answer compared with the library."""
 
 import asyncio
 import hashlib
-import json
-import math
 import re
 from importlib.util import find_spec
 
 import pytest
-
-from benchmarks import loaders
-from benchmarks.sizes import MARK
-from models import RECIPE
 
 MISSING = [name for name in ("fastapi", "uvicorn", "av", "httpx") if find_spec(name) is None]
 WORDS = "requirements/serving.txt is not installed"
@@ -55,15 +49,3 @@ def test_wrong_and_lost_answers_are_counted() -> None:
             return [(await load.send(client, job)).result for job in jobs]
 
     assert asyncio.run(results()) == ["right", "lost", "wrong"]
-
-
-def test_a_trial_measures_every_loader(capsys) -> None:
-    """Both models, both sources; the cores at the goal are those of the measured rate."""
-    loaders.main(["--quick"])
-    *_, last = capsys.readouterr().out.splitlines()
-    rows = json.loads(last.removeprefix(MARK))["rows"]
-    measured = [(row["model"], row["source"], row["workers"]) for row in rows]
-    assert measured == [(model, source, n) for model in RECIPE for source in ("wav", "stored mels") for n in (0, 1)]
-    for row in rows:
-        of_core = row["per_cpu_sec"] if row["workers"] == 0 else row["items_per_sec"]
-        assert row["needed"] == math.ceil(loaders.GOALS[row["model"]] / of_core) >= 1

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks import speed
 from benchmarks.cases import ROWS, MakeCase, clips, segments
-from benchmarks.growth import SUBJECTS, Growth, draw
 from benchmarks.machine import Machine
 from benchmarks.sizes import QUICK as QUICK_SIZES
 from benchmarks.sizes import Setting
@@ -65,7 +64,7 @@ def benchmark_run(tmp_path_factory) -> tuple[Result, Path]:
         patch.setattr(speed, "measure_in_process", measure_here)
         with contextlib.redirect_stderr(io.StringIO()) as err:
             rows = [name for name in ROWS if name != "first-sound"]
-            speed.main([*map(str, QUICK[3:]), "--repeats", "1", "--growth", "-o", str(folder), "--rows", *rows])
+            speed.main([*map(str, QUICK[3:]), "--repeats", "1", "-o", str(folder), "--rows", *rows])
     return Result(0, out.getvalue(), err.getvalue()), folder
 
 
@@ -93,26 +92,6 @@ def test_files_and_table_agree(benchmark_run) -> None:
             assert f" {row['unit']}" in cell
         assert float(ratio) == pytest.approx(row["ratio"], abs=0.006)
         assert int(share.removesuffix(" %")) == pytest.approx(100 * row["share"], abs=0.5)
-
-
-def test_growth_has_points_and_plots(benchmark_run) -> None:
-    _, folder = benchmark_run
-    growths = json.loads((folder / "speed.json").read_text())["growth"]
-    assert list(growths) == list(SUBJECTS) == ["batch", "text", "audio", "channels", "processes"]
-    for name, growth in growths.items():
-        assert growth["sizes"] == list(SUBJECTS[name].quick_sizes)
-        assert all(len(growth[way]) == len(growth["sizes"]) for way in ("plain", "ours"))
-        assert min(growth["plain"] + growth["ours"]) > 0
-        assert (folder / f"growth_{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.mark.parametrize(("name", "line"), [("batch", [0.5, 1.0, 2.5]), ("processes", [0.5, 0.25, 0.1])])
-def test_the_plot_has_both_curves_and_a_line_in_proportion(name: str, line: list[float]) -> None:
-    axes = draw(Growth(name, sizes=[2, 4, 10], plain=[1.0, 2.5, 6.0], ours=[0.5, 0.9, 2.0])).axes[0]
-    drawn = {curve.get_label(): list(curve.get_ydata()) for curve in axes.get_lines()}
-    assert drawn.pop("plain") == [1.0, 2.5, 6.0] and drawn.pop("ours") == [0.5, 0.9, 2.0]
-    assert list(drawn.values()) == [pytest.approx(line)]
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
 def test_ratios_above_1_mean_faster() -> None:
@@ -166,6 +145,19 @@ def test_a_cpu_reference_computes_in_float32_although_ours_is_in_bfloat16(monkey
     with OutputTypes() as ours:
         case.ours()
     assert torch.bfloat16 in ours.dtypes and torch.bfloat16 not in reference.dtypes
+
+
+def test_flags_of_training_are_those_of_our_way_alone() -> None:
+    setting = Setting(QUICK_SIZES, torch.device("cpu"), False, "--recompute --weight-decay 0.5")
+    (make, _) = ROWS["waveglow-training"](setting)
+    case = make()
+    assert case.name == "WaveGlow-8 training, 1 x 2048 samples, float32 --recompute --weight-decay 0.5"
+    reference, ours = (call.__closure__[0].cell_contents.state for call in (case.reference, case.ours))
+    decays = [state.optimizer.param_groups[0]["weight_decay"] for state in (reference, ours)]
+    assert (
+        decays == [0.0, 0.5] and not reference.setup.options.flat["recompute"] and ours.setup.options.flat["recompute"]
+    )
+    case.reference(), case.ours()
 
 
 def test_clips_have_the_requested_lengths() -> None:
