@@ -131,11 +131,17 @@ def test_gates_and_guards_end_as_plainly(early: bool, chunk: int | None) -> None
 @pytest.mark.parametrize("chunk", [None, 1, 7])
 @pytest.mark.parametrize(("r", "frames"), [(1, 1), (1, 9), (2, 9), (3, 10)])
 def test_attention_ends_a_clip_whose_gate_never_fires(chunk: int | None, r: int, frames: int) -> None:
-    """It is at the last of S symbols from step S - 1 on, so it has been there for n steps at step S - 2 + n."""
+    """It is at the last of S symbols from step S - 1 on, so it has been there for n steps at step S - 2 + n.
+
+    A window of 1 moves with it, though the sum of weights stays behind.
+    """
     decoder = walking_decoder(n_frames_per_step=r)
     batch = marked_inputs(6, 1, 3, 11)
     free = prepare(decoder, chunk).infer(*batch)
     assert free.lengths.tolist() == [40 * r] * 4
+    decoder.guard = DecodingGuard(attention_window=1)
+    inside = prepare(decoder, chunk).infer(*batch)
+    assert torch.equal(inside.alignments.argmax(2), free.alignments.argmax(2))
     decoder.guard = DecodingGuard(attention_stop=frames)
     outputs, n = prepare(decoder, chunk).infer(*batch), math.ceil(frames / r)
     assert outputs.lengths.tolist() == [r * (symbols - 2 + n) for symbols in (6, 1, 3, 11)]
@@ -152,8 +158,8 @@ def test_a_stay_is_without_a_break() -> None:
         assert seen[:, 0].nonzero().flatten().tolist() == [6]
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 4])
-@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [None, 4])
+@pytest.mark.parametrize("window", [1, 3])
 def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> None:
     """No weight further than W from the step before's peak, from symbol 0 on; without a window there is."""
     decoder, batch = make_decoder(), inputs(20, 2, 9, 1)
@@ -175,16 +181,8 @@ def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> No
     assert furthest(prepare(decoder, chunk).infer(*batch)) == window
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 4])
-def test_the_window_moves_with_attention(chunk: int | None) -> None:
-    """Attention that walks through the text is inside a window of 1 at each step, though the sum of weights stays behind."""
-    decoder, batch = walking_decoder(max_decoder_steps=12), marked_inputs(12)
-    decoder.guard = DecodingGuard(attention_window=1)
-    assert prepare(decoder, chunk).infer(*batch).alignments[0].argmax(1).tolist() == list(range(12))
-
-
 @pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("chunk", [None, 1, 20])
+@pytest.mark.parametrize("chunk", [None, 20])
 @pytest.mark.parametrize("r", [1, 3])
 def test_each_text_has_its_own_limit(r: int, chunk: int | None, early: bool) -> None:
     decoder = make_decoder(n_frames_per_step=r, max_decoder_steps=60, decoder_no_early_stopping=not early)
@@ -195,9 +193,7 @@ def test_each_text_has_its_own_limit(r: int, chunk: int | None, early: bool) -> 
     outputs = model.infer(*batch)
     assert outputs.lengths.tolist() == limits
     assert outputs.mels.shape[2] == max(limits)
-    assert decoder.frame_limits(batch[1]).tolist() == limits
     assert model.infer(*batch, 17).lengths.tolist() == [17 * r] * 4
-    assert decoder.frame_limits(batch[1], 17).tolist() == [17 * r] * 4
     decoder.guard = DecodingGuard(max_frames_per_symbol=1e300)
     assert prepare(decoder, chunk).infer(*batch).lengths.tolist() == [60 * r] * 4
 
@@ -307,21 +303,15 @@ def test_values_that_cannot_be_followed(name: str, value: float) -> None:
         DecodingGuard(**{name: value})
 
 
-def speech(folder: Path, *words: object) -> list[object]:
-    (folder / "phrases.txt").write_text("Two.\nHalf past nine.\n")
-    words = ("--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim", "--cpu", *words)
-    return ["-i", folder / "phrases.txt", "-o", folder / "speech", *words]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("plain", [True, False])
-def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path, plain: bool) -> None:
+def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path) -> None:
     """A checkpoint that stores nothing of guards: 4 and 15 symbols, 2 frames each and 50 more, in steps of 5 frames."""
-    words = speech(tmp_path, "--gate-threshold", 1, "--max-frames-per-symbol", 2, *["--plain"] * plain)
-    out = succeed("inference.py", *words)
+    (tmp_path / "phrases.txt").write_text("Two.\nHalf past nine.\n")
+    words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--vocoder", "griffin-lim", "--cpu", "--gate-threshold", 1]
+    words += ["--tacotron2", train_tiny_model("Tacotron2"), "--max-frames-per-symbol", 2]
+    assert succeed("inference.py", *words).count("never stopped by itself") == 2
     for i, frames in enumerate((60, 80)):
-        assert len(wavfile.read(tmp_path / "speech" / f"audio_{i}.wav")[1]) == frames * 256
-    assert out.count("never stopped by itself") == 2
-    logged = read_parameters(tmp_path / "speech" / "nvlog.json")
+        assert len(wavfile.read(tmp_path / f"audio_{i}.wav")[1]) == frames * 256
+    logged = read_parameters(tmp_path / "nvlog.json")
     assert (logged["max_frames_per_symbol"], logged["attention_stop"]) == (2.0, 0)
     assert not {*SPEC.run_options} & {*logged["tacotron2_config"]}

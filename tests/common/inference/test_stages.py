@@ -12,15 +12,7 @@ from torch import Tensor, nn
 
 from common.draws import Draws
 from common.errors import UsageError
-from common.inference.stages import (
-    Line,
-    MelBatch,
-    combine_numbers,
-    join_pieces,
-    mels_from_texts,
-    plan_batches,
-    trim,
-)
+from common.inference.stages import Line, combine_numbers, join_pieces, mels_from_texts, plan_batches, trim
 from common.inference.vocoders import LoadedModel
 from common.spec import AcousticInference, Piece
 from synthesizer import SynthesisConfig, Synthesizer
@@ -46,8 +38,11 @@ class Reader(nn.Module):
 
 
 def encode(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
-    ids = [torch.tensor([ord(letter) - ord("a") + options["first"] for letter in text]) for text in texts]
-    return nn.utils.rnn.pad_sequence(ids, batch_first=True), torch.tensor([len(text) for text in texts])
+    """The letters of each text, without the marks between its pieces."""
+    ids = [
+        torch.tensor([ord(letter) - ord("a") + options["first"] for letter in text if letter != "-"]) for text in texts
+    ]
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True), torch.tensor([len(sequence) for sequence in ids])
 
 
 def acoustic() -> LoadedModel:
@@ -57,10 +52,8 @@ def acoustic() -> LoadedModel:
 
 def test_mels_are_in_the_order_of_texts_with_silence_past_their_ends() -> None:
     batch, numbers = mels_from_texts(["ab", "cdcde", "a"], acoustic(), CPU, half=False)
-    assert isinstance(batch, MelBatch)
     assert batch.lengths.tolist() == [4, 10, 2]
-    assert batch.steps.tolist() == [2, 5, 1]
-    assert batch.text_lengths.tolist() == [2, 5, 1]
+    assert batch.steps.tolist() == batch.text_lengths.tolist() == [2, 5, 1]
     assert batch.finished == [True, True, True]
     wanted = torch.full((3, 12), SILENCE)
     for row, text in enumerate(["ab", "cdcde", "a"]):
@@ -73,14 +66,7 @@ def test_mels_are_in_the_order_of_texts_with_silence_past_their_ends() -> None:
 
 
 def test_an_item_that_runs_to_the_limit_is_unfinished_and_very_short_mels_are_lengthened_with_silence() -> None:
-    loaded = acoustic()
-
-    class Endless(Reader):
-        def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
-            outputs = super().infer(ids, lengths)
-            return outputs._replace(lengths=torch.tensor([outputs.mels.shape[2], 4]))
-
-    batch, _ = mels_from_texts(["abc", "ab"], loaded._replace(model=Endless()), CPU, half=False)
+    batch, _ = mels_from_texts(["abcde", "ab"], acoustic()._replace(model=Batches()), CPU, half=False)
     assert batch.finished == [False, True]
     batch, _ = mels_from_texts(["a"], acoustic(), CPU, half=False)
     assert batch.mels.shape == (1, 3, 8)
@@ -112,10 +98,6 @@ def in_pieces(text: str, limit: int, options: dict) -> list[Piece]:
     return [Piece(part, 0.5 if number else 0.0) for number, part in zip(range(len(parts))[::-1], parts, strict=True)]
 
 
-def encode_joined(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
-    return encode([text.replace("-", "") for text in texts], options)
-
-
 class FirstMels:
     """Four samples a frame, of a share of its first mel, and numbers that are easy to add up."""
 
@@ -145,7 +127,7 @@ def exhaust(steps) -> tuple[list[Tensor], object]:
 
 def simple_voice(model: nn.Module | None = None, vocoder: Any = None, **config: Any) -> Synthesizer:
     """A voice whose audio is LEVEL x the number of each letter, from 1, for eight samples."""
-    stages = AcousticInference(encode=encode_joined, spell=lambda text, options: list(text), pieces=in_pieces)
+    stages = AcousticInference(encode=encode, spell=lambda text, options: list(text), pieces=in_pieces)
     loaded = LoadedModel(argparse.Namespace(flag="reader", inference=stages), model or Batches(), OPTIONS)  # type: ignore[arg-type]
     voice = Synthesizer(loaded, None, SynthesisConfig(**config), CPU)
     voice.vocoder = vocoder or FirstMels()
@@ -181,16 +163,6 @@ def test_pieces_are_joined_with_their_pauses() -> None:
     whole = join_pieces([long, short], [Piece("", 0.5, lead=1.0), Piece("", 0.0)], simple_voice().audio)
     assert whole is not None and whole.audio.tolist() == levels(0, 0, 1, 2, 0, 3, 0, 4, 5, 0, 2)
     assert [part.start for part in whole.parts] == [1.0, 3.5, 5.0, 7.5]
-
-
-def test_lines_of_one_batch_keep_their_order() -> None:
-    texts = ["a", "ab-c", "abc"] * 10
-    speeches, numbers, model = synthesise_pieces(texts, 4)
-    assert model.sizes == [[3] * 20 + [1] * 10]  # the longest first
-    assert [len(speech.audio) for speech in speeches] == [8, 24, 24] * 10
-    assert numbers["vocoder_latency"] == 30.0
-    assert synthesise_pieces(["ab-" * 50 + "c"], 0)[2].sizes == [[101]]
-    assert synthesise_pieces(["ab-" * 50 + "c"], 3)[2].sizes == [[2] * 50 + [1]]
 
 
 def test_pieces_are_batched_by_their_lengths() -> None:
@@ -258,11 +230,10 @@ class SmallMemory(Batches):
 
 
 NO_ROOM = "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 1500000000 bytes."
+SIGNS = [(torch.OutOfMemoryError, ""), (MemoryError, ""), (RuntimeError, NO_ROOM)]
 
 
-@pytest.mark.parametrize(
-    ("error", "message"), [(torch.OutOfMemoryError, ""), (MemoryError, ""), (RuntimeError, NO_ROOM)]
-)
+@pytest.mark.parametrize(("error", "message"), SIGNS)
 def test_a_batch_that_does_not_fit_runs_in_halves(error: type[Exception], message: str) -> None:
     """Down to one line, which is left out where it does not fit by itself; the other lines are what they are with memory."""
     texts = ["ab", "abcdefghi", "a", "abc", "abcd", "ab-cd"]
@@ -331,17 +302,17 @@ class Tone(FirstMels):
 @pytest.mark.parametrize("speed", [0.3, 0.75, 2.0])
 def test_another_speed_keeps_the_pitch_and_moves_the_times(speed: float) -> None:
     pytest.importorskip("av", reason="of requirements/serving.txt")
-    voice = simple_voice(vocoder=Tone(), speed=speed, longest_piece=1500)
+    voice, text = simple_voice(vocoder=Tone(), speed=speed, longest_piece=1500), "a" * 1000 + "-" + "b" * 1000
     voice.audio = replace(voice.audio, sampling_rate=8000)
-    (speech,) = voice.speak("a" * 1000 + "-" + "b" * 1000)
+    (speech,) = voice.speak(text)
     assert len(speech.audio) / 8000 == pytest.approx((1 + 0.5 + 1) / speed, rel=0.03)
     loudest = torch.fft.rfft(speech.audio[1000:3000]).abs().argmax()
     assert loudest * 8000 / 2000 == 500  # Hz
     assert [(part.start, part.seconds) for part in speech.parts] == [(0.0, 1 / speed), (1.5 / speed, 1 / speed)]
-    parts, (streamed, _) = exhaust(voice.stream_line(Line("a" * 1000 + "-" + "b" * 1000), 0.5))  # type: ignore[misc]
+    parts, (streamed, _) = exhaust(voice.stream_line(Line(text), 0.5))  # type: ignore[misc]
     assert torch.equal(streamed.audio, speech.audio) and streamed.parts == speech.parts
     assert sum(map(len, parts)) / 8000 == pytest.approx(3 / speed, rel=0.03)
-    (first, _) = voice.stream_pieces(voice.cut_line(Line("a" * 1000 + "-" + "b" * 1000)))
+    (first, _) = voice.stream_pieces(voice.cut_line(Line(text)))
     assert first.draft.parts == speech.parts[:1]
     assert len(torch.cat(exhaust(first.steps)[0])) / 8000 == pytest.approx(1 / speed, rel=0.03)
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.data.filelist import BadRows, Utterance, read_filelist
+from common.data.filelist import read_filelist
 from common.reading.reader import _reader, read_english
 from common.reading.rules import load_rules
-from tacotron2.data_function import TextMelDataset, encode, spell
-from tacotron2.text import BUILT_IN, sequence_to_text, symbols, text_to_sequence
+from tacotron2.text import BUILT_IN
 from tacotron2.text.cleaners import english_cleaners
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -237,50 +236,3 @@ def test_fraction_characters(sign: str) -> None:
     assert numerator / denominator == pytest.approx(unicodedata.numeric(sign))
     assert read_english(f"{sign} of") == read_english(f"{numerator}/{denominator} of")
     assert read_english(f"7{sign} in all") == read_english(f"7 {numerator}/{denominator} in all")
-
-
-ENGLISH = {"load_mel_from_disk": True, "text_cleaners": ["english_cleaners"]}
-
-
-def symbols_of(text: str, options: dict) -> str:
-    ids, lengths = encode([text], options)
-    spelling = spell(text, options)
-    assert spelling == [options.get("symbols", symbols)[i] for i in ids[0].tolist()]
-    assert lengths.tolist() == [len(spelling)]
-    return "".join(spelling)
-
-
-def test_texts_for_inference_are_converted() -> None:
-    assert symbols_of("£20 at 6:45 p.m.", ENGLISH) == "twenty pounds at six forty-five p m."
-    assert symbols_of("½", ENGLISH) == "one half"
-    ids = encode(["3.14 {AH0}"], ENGLISH)[0][0].tolist()
-    assert sequence_to_text(ids) == "three point one four {AH0}"
-
-
-def test_texts_for_training_are_not_converted() -> None:
-    texts = [written for written, _ in CASES if re.search("[a-z0-9]", english_cleaners(written)) and "{" not in written]
-    dataset = TextMelDataset(ENGLISH, [Utterance("a.pt", text) for text in texts])
-    assert dataset.ids == [text_to_sequence(text, "english_cleaners") for text in texts]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (ENGLISH | {"text_cleaners": ["basic_cleaners"]}, "dr. ab."),
-        (ENGLISH | {"text_cleaners": ["basic_cleaners", "english_cleaners"]}, "doctor a and b."),
-        (ENGLISH | {"symbols": ["_", *" abdort."]}, "dotor ab."),
-        (ENGLISH | {"symbols": symbols}, "doctor a and b."),
-    ],
-    ids=["other cleaners", "more cleaners", "another alphabet", "the built-in alphabet by its symbols"],
-)
-def test_only_english_in_the_built_in_alphabet_is_converted(options: dict, expected: str) -> None:
-    assert symbols_of("Dr. A&B.", options) == expected
-
-
-def test_errors_give_positions_in_the_original_text() -> None:
-    with pytest.raises(BadRows) as caught:
-        encode(["$5.25 {XX}", "£5 {HH", "fine", ""], ENGLISH)
-    problems = caught.value.problems
-    assert list(problems) == [0, 1, 3]
-    assert "'{XX}' at character 7" in problems[0]
-    assert "'{' at character 4 (near '£5 {HH')" in problems[1]

@@ -1,5 +1,6 @@
 """The decoder in chunks against the plain decoder and against all steps together: outputs and every gradient."""
 
+import contextlib
 from collections.abc import Hashable
 from typing import Any
 
@@ -50,20 +51,30 @@ def together(decoder: Decoder) -> TrainingDecoder:
     return shallow_copy(decoder, TrainingDecoder)
 
 
-def step(decoder: Decoder, frames: int, device: torch.device = CPU, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Outputs of a batch of three clips, and all gradients; the memory's too."""
+def forward(
+    decoder: Decoder, frames: int, symbols: int = 5, device: torch.device = CPU, dtype: torch.dtype = torch.float64
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """Outputs of a batch of three clips, a loss of them, and all that it depends on: parameters and the memory."""
     generator = torch.Generator().manual_seed(frames)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype)
 
-    memory, mels = draw(3, 5, SIZES["encoder_embedding_dim"]).requires_grad_(), draw(3, 3, frames)
-    lengths = torch.tensor([5, 3, 1], device=device), torch.tensor([frames] * 3, device=device)
+    memory, mels = draw(3, symbols, SIZES["encoder_embedding_dim"]).requires_grad_(), draw(3, 3, frames)
+    lengths = torch.tensor([symbols, 3, 1], device=device), torch.tensor([frames] * 3, device=device)
     output = decoder(memory, lengths[0], mels, lengths[1])
-    parts = output.mels, output.gates, output.alignments
+    parts = [output.mels, output.gates, output.alignments]
     loss = sum((part * draw(*part.shape)).sum() for part in parts)
-    gradients = torch.autograd.grad(loss, [memory, *decoder.parameters()])
-    return [x.detach().cpu() for x in (*parts, *gradients)]
+    return parts, loss, [memory, *decoder.parameters()]
+
+
+def results_of(*runs: tuple[list[Tensor], Tensor, list[Tensor]]) -> list[Tensor]:
+    """Outputs and all gradients of some runs, whose backward begins when all of them have run forward."""
+    return [x.detach().cpu() for parts, loss, own in runs for x in (*parts, *torch.autograd.grad(loss, own))]
+
+
+def step(decoder: Decoder, *words: Any, **options: Any) -> list[Tensor]:
+    return results_of(forward(decoder, *words, **options))
 
 
 def assert_close(got: list[Tensor], want: list[Tensor], bound: float = 1e-9) -> None:
@@ -135,20 +146,47 @@ def test_validation_runs_without_chunks() -> None:
     assert not recorded.loop.chunks
 
 
+@pytest.mark.parametrize("device", [CPU, pytest.param(GPU, marks=requires_pretence)], ids=str)
+def test_no_run_overwrites_what_another_needs(device: torch.device) -> None:
+    """Each writes the same buffers, and each replay of a pretended GPU the same memory.
+
+    Losses of two batches before their backward, of three chunks and of two; then other texts, and another rate of dropout.
+    """
+    decoder = make_decoder(p_attention_dropout=0.3)
+    with PretendGpu(Rules()) if device == GPU else contextlib.nullcontext():
+        decoder.to(device).train()
+        recorded = in_chunks(decoder)
+        for frames, symbols, rate in (((17, 9), 5, 0.2), ((9,), 9, 0.2), ((7,), 5, 0.4)):
+            decoder.p_decoder_dropout = recorded.p_decoder_dropout = rate
+            results = []
+            for way in (recorded, together(decoder)):
+                torch.manual_seed(symbols)
+                results.append(results_of(*(forward(way, n, symbols, device) for n in frames)))
+            assert_close(*results)
+    assert len(recorded.loop.chunks) == 3
+
+
 @requires_pretence
-def test_replays_overwrite_nothing_that_is_needed() -> None:
-    """On a pretended GPU each replay writes the same memory: three chunks, two lengths in turn, and dropout."""
-    decoder = make_decoder(p_attention_dropout=0.3, p_decoder_dropout=0.2)
+def test_a_gpu_replays_and_runs_no_python(monkeypatch) -> None:
+    """Beyond the bound on recordings a new size runs unrecorded, with the same results."""
+    monkeypatch.setattr(graphs, "MAX_RECORDED", 1)
+    calls: list[int] = []
+
+    def counted(rates: Hashable, *tensors: Tensors) -> tuple[Tensors, Tensors]:
+        calls.append(1)
+        return run_chunk(rates, *tensors)
+
+    decoder, counts = make_decoder(), []
     with PretendGpu(Rules()):
         decoder.to(GPU).train()
         recorded = in_chunks(decoder)
-        for frames in (23, 9, 23):
-            results = []
-            for way in (recorded, together(decoder)):
-                torch.manual_seed(frames)
-                results.append(step(way, frames, GPU))
-            assert_close(*results)
-    assert len(recorded.loop.chunks) == 1
+        recorded.loop.function = counted
+        for symbols in (5, 5, 9):
+            assert_close(step(recorded, 9, symbols, GPU), step(together(make_decoder().train()), 9, symbols))
+            counts.append(len(calls))
+        (chunk,) = recorded.loop.chunks.values()
+        assert all(isinstance(work.__self__, Graph) for work in (chunk.forward, chunk.backward))
+    assert 0 < counts[0] == counts[1] < counts[2]
 
 
 @pytest.mark.gpu
@@ -163,101 +201,5 @@ def test_chunks_are_recorded_on_a_gpu(half: torch.dtype | None, bound: float) ->
         for way in (recorded, together(decoder)):
             torch.manual_seed(frames)
             with precision.autocast(device, half):
-                results.append(step(way, frames, device, torch.float32))
+                results.append(step(way, frames, device=device, dtype=torch.float32))
         assert_close(*results, bound)
-
-
-# Loops in chunks against the same loop step by step, on a CPU and as replays of a pretended GPU that overwrite one memory
-
-
-CASES = [(11, 3, 1.5), (1, 5, 0.7), (8, 3, 1.5), (11, 5, 0.7)]  # steps, size, scale
-DEVICES = [CPU, pytest.param(GPU, marks=requires_pretence)]
-
-
-class Recurrence:
-    """s(t) = scale · tanh(W x(t) + U s(t - 1)) where kept; outputs s(t)² and x(t)·s(t). Counts its calls."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, scale: Hashable, state: Tensors, inputs: Tensors, constants: Tensors) -> tuple[Tensors, Tensors]:
-        self.calls += 1
-        assert isinstance(scale, float)
-        (s,), (x, keep), (w, u) = state, inputs, constants
-        squares, products = [], []
-        for x_t, keep_t in zip(x, keep, strict=True):
-            s = scale * torch.tanh(x_t @ w + s @ u) * keep_t
-            squares.append(s * s)
-            products.append(x_t * s)
-        return (torch.stack(squares), torch.stack(products)), (s,)
-
-
-class Problem:
-    """Inputs, directions of the outputs, and the results step by step, in float64."""
-
-    def __init__(self, steps: int, size: int, seed: int, scale: float = 1.5) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        self.scale = scale
-        shapes = [(2, size), (steps, 2, size), (size, size), (size, size), *[(steps, 2, size)] * 2]
-        self.tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-        self.keep = torch.rand(steps, 2, size, generator=generator) > 0.3
-        self.wanted = self.results(CPU, Recurrence())
-
-    def loss(self, device: torch.device, run: Any) -> tuple[Tensor, list[Tensor]]:
-        """The loss of a loop, and the tensors that it depends on."""
-        s, x, w, u, *directions = (tensor.to(device) for tensor in self.tensors)
-        leaves = [x.requires_grad_(), w.requires_grad_(), u.requires_grad_()]
-        outputs = run(self.scale, (s,), (x, self.keep.to(device)), (w, u))
-        outputs = outputs[0] if isinstance(outputs[0], tuple) else outputs
-        return sum((o * d).sum() for o, d in zip(outputs, directions, strict=True)), leaves
-
-    def results(self, device: torch.device, run: Any) -> list[Tensor]:
-        """The loss and its gradients."""
-        for tensor in self.tensors:
-            tensor.requires_grad_(False)
-        loss, leaves = self.loss(device, run)
-        return [x.detach().cpu() for x in (loss, *torch.autograd.grad(loss, leaves))]
-
-    def check(self, results: list[Tensor]) -> None:
-        for got, want in zip(results, self.wanted, strict=True):
-            torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("device", DEVICES, ids=str)
-def test_chunks_are_step_by_step(device: torch.device) -> None:
-    """Sequences shorter than a chunk, of some chunks, and of some and a part; two sizes and two settings in turn."""
-    problems = [Problem(steps, size, seed=steps, scale=scale) for steps, size, scale in CASES]
-    with PretendGpu(Rules()):
-        loop = ChunkedLoop(Recurrence(), 4)
-        for problem in problems:
-            problem.check(problem.results(device, loop))
-        assert len(loop.chunks) == 2
-
-
-@pytest.mark.parametrize("device", DEVICES, ids=str)
-def test_losses_of_two_batches_before_their_backward(device: torch.device) -> None:
-    """Each run overwrites all buffers, and no result of another run, forward or backward."""
-    problems = [Problem(steps, 3, seed=steps) for steps in (9, 6)]
-    with PretendGpu(Rules()):
-        loop = ChunkedLoop(Recurrence(), 4)
-        losses = [problem.loss(device, loop) for problem in problems]
-        results = [(loss, *torch.autograd.grad(loss, leaves)) for loss, leaves in losses]
-        for problem, tensors in zip(problems, results, strict=True):
-            problem.check([x.detach().cpu() for x in tensors])
-
-
-@requires_pretence
-def test_a_gpu_replays_and_runs_no_python(monkeypatch) -> None:
-    """Beyond the bound on recordings a new size runs unrecorded, with the same results."""
-    monkeypatch.setattr(graphs, "MAX_RECORDED", 1)
-    first, second = Problem(9, 3, seed=1), Problem(9, 5, seed=2)
-    with PretendGpu(Rules()):
-        loop = ChunkedLoop(function := Recurrence(), 4)
-        first.check(first.results(GPU, loop))
-        (chunk,) = loop.chunks.values()
-        assert all(isinstance(work.__self__, Graph) for work in (chunk.forward, chunk.backward))
-        before = function.calls
-        first.check(first.results(GPU, loop))
-        assert function.calls == before
-        second.check(second.results(GPU, loop))
-        assert list(loop.chunks.values()) == [chunk] and function.calls > before

@@ -19,16 +19,11 @@ def test_ids_are_indices_in_the_table_and_a_dropped_character_leaves_its_spaces(
     assert sequence_to_text(text_to_sequence("Mr. 5é", ["basic_cleaners"])) == "mr. "
 
 
-def test_arpabet_stays_and_other_text_is_cleaned() -> None:
+def test_arpabet_stays_other_text_is_cleaned_and_empty_braces_add_no_ids() -> None:
     ids = text_to_sequence("Say 2 {HH AH0  L OW1}, Dr. {W ER1 L D}!", ENGLISH)
     hello, world = ("@HH", "@AH0", "@L", "@OW1"), ("@W", "@ER1", "@L", "@D")
     assert [symbols[i] for i in ids] == [*"say two ", *hello, *", doctor ", *world, "!"]
-    assert sequence_to_text(text_to_sequence("One\ntwo {AH0} three", ENGLISH)) == "one two {AH0} three"
-
-
-@pytest.mark.parametrize("empty", ["{}", "{ }"])
-def test_empty_braces_add_no_ids(empty: str) -> None:
-    assert text_to_sequence(f"a {empty} b", ENGLISH) == text_to_sequence("a ", ENGLISH) + text_to_sequence(" b", [])
+    assert sequence_to_text(text_to_sequence("One\ntwo {} {AH0} three{ }", ENGLISH)) == "one two  {AH0} three"
 
 
 def test_sequences_become_text_and_survive_the_round_trip() -> None:
@@ -39,19 +34,6 @@ def test_sequences_become_text_and_survive_the_round_trip() -> None:
     for _ in range(200):
         ids = rng.choices(range(148), k=rng.randrange(30))
         assert text_to_sequence(sequence_to_text(ids), []) == ids
-
-
-def test_random_texts_without_braces_survive_the_round_trip() -> None:
-    rng = random.Random(1)
-    alphabet = "".join(map(chr, [*range(32, 127), *range(0xA0, 0x180), *range(0x2010, 0x2040)]))
-    alphabet = alphabet.replace("{", "").replace("}", "") + "$$,,..0123456789" * 5
-    for _ in range(300):
-        text = "".join(rng.choices(alphabet, k=40))
-        ids = text_to_sequence(text, ENGLISH)
-        spoken = sequence_to_text(ids)
-        assert set(spoken) <= set("_-!'(),.:;? abcdefghijklmnopqrstuvwxyz")
-        if "  " not in spoken:  # spaces around a dropped sign collapse the second time
-            assert sequence_to_text(text_to_sequence(spoken, ["basic_cleaners"])) == spoken
 
 
 @pytest.mark.parametrize(
