@@ -66,22 +66,27 @@ def write_pcm16(path: Path, pcm: np.ndarray, channels: int = 1, rate: int = RATE
 def test_sixteen_bit_wav_is_fractions_of_full_scale_and_channels_are_mixed_to_their_mean(tmp_path: Path) -> None:
     pcm = np.array([0, 1, -1, 12345, 32767, -32768])
     audio = load_audio(write_pcm16(tmp_path / "a.wav", pcm), RATE)
-    assert audio.dtype == torch.float32
-    assert audio.tolist() == [k / 32768 for k in pcm]
+    assert audio.dtype == torch.float32 and audio.tolist() == [k / 32768 for k in pcm]
     pcm = np.array([[1000, 3000], [-2000, 0], [30000, -30000]])
     audio = read_audio(write_pcm16(tmp_path / "a.wav", pcm, channels=2), None)
     assert (audio.rate, audio.channels) == (RATE, 2)
     assert audio.samples.tolist() == [2000 / 32768, -1000 / 32768, 0.0]
 
 
-@pytest.mark.parametrize("kind", ["wav PCM_U8", "wav PCM_24", "wav PCM_32", "wav FLOAT", "wav DOUBLE", "flac PCM_24"])
-def test_lossless_formats(tmp_path: Path, kind: str) -> None:
-    ending, subtype = kind.split()
-    want, path = voice(3000), tmp_path / f"a.{ending}"
-    soundfile.write(path, want, RATE, subtype=subtype)
+WAVE = ("wav PCM_U8", "wav PCM_24", "wav PCM_32", "wav FLOAT", "wav DOUBLE", "wavex PCM_24", "wavex FLOAT")
+
+
+@pytest.mark.parametrize("kind", [*WAVE, "flac PCM_24"])
+def test_lossless_formats_whole_and_cut_short(tmp_path: Path, kind: str) -> None:
+    form, subtype = kind.split()
+    want, path = voice(3000), tmp_path / f"a.{form[:4].removesuffix('e')}"
+    soundfile.write(path, want, RATE, subtype=subtype, format=form)
     got = load_audio(path, RATE).numpy()
     assert got.shape == (3000,)
     assert np.abs(got - want).max() <= 1.5 * (2**-7 if subtype == "PCM_U8" else 2**-23)
+    path.write_bytes(path.read_bytes()[:-600])
+    said = "not an audio file, or damaged (" if form == "flac" else "cut short, 600 bytes of samples fewer"
+    assert failure(load_audio, path, RATE).startswith(f"{path}: {said}")
 
 
 def test_ogg_and_what_is_past_full_scale_is_clipped(tmp_path: Path) -> None:
@@ -129,15 +134,6 @@ def test_files_that_are_refused(tmp_path: Path, kind: str) -> None:
     path, (make, message) = tmp_path / "a.wav", REFUSED[kind]
     make(path)
     assert re.match(f"{re.escape(str(path))}: {message}", failure(load_audio, path, RATE))
-
-
-@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT"])
-def test_extensible_wav_cut_short(tmp_path: Path, subtype: str) -> None:
-    path = tmp_path / "a.wav"
-    soundfile.write(path, np.zeros(1000), RATE, subtype=subtype, format="WAVEX")
-    assert load_audio(path, RATE).shape == (1000,)
-    path.write_bytes(path.read_bytes()[:-600])
-    assert failure(load_audio, path, RATE).startswith(f"{path}: cut short, 600 bytes of samples fewer")
 
 
 def test_wav_with_chunks_around_the_samples_and_wav_streamed_into_a_pipe(tmp_path: Path) -> None:
@@ -211,14 +207,9 @@ def test_saving_replaces_or_fails_and_leaves_nothing_else(tmp_path: Path) -> Non
     assert {item.name for item in tmp_path.iterdir()} == {"a.wav", "file", "made"}
     message = failure(save_audio, tmp_path / "a.wav", torch.zeros(1, 3), RATE)
     assert message == f"{tmp_path}/a.wav: audio of shape (1, 3), expected (samples,)"
-
-
-def test_not_a_number_is_not_saved_and_the_old_file_stays(tmp_path: Path) -> None:
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(5))
-    before = path.read_bytes()
     message = failure(save_audio, path, torch.tensor([0.0, torch.inf]), RATE)
     assert message == f"{path}: not written, the audio has samples that are NaN or infinite"
-    assert path.read_bytes() == before
+    assert len(load_audio(path, RATE)) == 3  # the old file stays
 
 
 # Griffin-Lim
@@ -237,14 +228,12 @@ def test_magnitudes_have_the_mels_they_came_from_and_are_nearer_than_the_pseudo_
     mels = voice_mels(stft)
     magnitude = mel_to_magnitude(mels, stft)
     assert magnitude.shape == (1, 513, mels.shape[2])
-    assert float(magnitude.min()) >= 0
-    assert float(magnitude[:, 373:].max()) == 0  # above 8 kHz
-    again = np.einsum("mf,bft->bmt", stft.mel_basis.double().numpy(), magnitude.double().numpy())
-    want = mels.double().exp().numpy()
-    assert np.linalg.norm(again - want) < 2e-3 * np.linalg.norm(want)
+    assert float(magnitude.min()) >= 0 == float(magnitude[:, 373:].max())  # above 8 kHz
+    again, want = stft.mel_basis.double() @ magnitude.double(), mels.double().exp()
+    assert (again - want).norm() < 2e-3 * want.norm()
     want = np.abs(librosa.stft(voice(), n_fft=1024, hop_length=256, pad_mode="reflect"))
     pseudo = np.maximum(0, np.linalg.pinv(stft.mel_basis.numpy()) @ mels[0].exp().numpy())
-    ours = np.linalg.norm(mel_to_magnitude(mels, stft)[0].numpy() - want)
+    ours = np.linalg.norm(magnitude[0].numpy() - want)
     assert ours < 0.8 * np.linalg.norm(pseudo - want)
     assert ours < 0.2 * np.linalg.norm(want)
 
@@ -261,14 +250,14 @@ def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> 
     assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-3 * whole.abs().max()
 
 
-@pytest.mark.parametrize("level", [0.1, 1.0])
-def test_the_peak_follows_from_the_mels(stft: TacotronSTFT, level: float) -> None:
+def test_the_peak_follows_from_the_mels(stft: TacotronSTFT) -> None:
     """Of noise below 8 kHz, where the filters end; its loudest frame is a little above the mean."""
-    noise = 0.2 * level * np.random.default_rng(1).normal(size=40_000)
-    taps = scipy.signal.firwin(401, 7800, fs=RATE)
-    noise = scipy.signal.lfilter(taps, 1, noise).clip(-1, 1)
-    mels = stft.mel_spectrogram(torch.from_numpy(noise).float()[None])
-    assert predict_peak(mels, stft) == pytest.approx(3 * noise.std(), rel=0.25)
+    noise = scipy.signal.lfilter(
+        scipy.signal.firwin(401, 7800, fs=RATE), 1, np.random.default_rng(1).normal(size=40_000)
+    )
+    for level in (0.02, 0.2):
+        mels = stft.mel_spectrogram(torch.from_numpy(level * noise).float()[None])
+        assert predict_peak(mels, stft) == pytest.approx(3 * level * noise.std(), rel=0.25)
 
 
 def test_iterations_are_the_papers(stft: TacotronSTFT) -> None:
@@ -294,16 +283,13 @@ def test_iterations_are_the_papers(stft: TacotronSTFT) -> None:
     assert np.abs(got - want).max() < 1e-3 * np.abs(want).max()
 
 
-def test_speaks_the_mels_it_was_given(stft: TacotronSTFT) -> None:
+def test_speaks_the_mels_it_was_given_each_item_alone_and_without_a_graph(stft: TacotronSTFT) -> None:
     mels = voice_mels(stft)
     audio = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(0))
     again = stft.mel_spectrogram(audio.clamp(-1, 1))
     assert again.shape == mels.shape
     assert float((again - mels).abs().mean()) < 0.15  # nepers, over a range of about eleven
-
-
-def test_same_generator_same_audio_without_a_graph_and_items_do_not_mix(stft: TacotronSTFT) -> None:
-    mels = torch.cat([voice_mels(stft)[:, :, :16], torch.rand(1, 80, 16) * 5 - 8])
+    mels = torch.cat([mels[:, :, :16], torch.rand(1, 80, 16) * 5 - 8])
     both = griffin_lim(mels, stft, 4, generator=torch.Generator().manual_seed(1))
     alone = griffin_lim(mels[:1], stft, 4, generator=torch.Generator().manual_seed(1))
     other = griffin_lim(mels[:1], stft, 4, generator=torch.Generator().manual_seed(2))
@@ -339,21 +325,13 @@ def test_samples_without_a_header_and_a_header_that_promises_eight_thousand_mill
     contents = bytearray(path.read_bytes())
     contents[21] |= 2
     path.write_bytes(contents)
-    with pytest.raises(DataError, match="damaged"):
-        load_audio(path, RATE)
+    assert "damaged" in failure(load_audio, path, RATE)
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_missing(tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "a.wav"
-    save_audio(path, torch.zeros(100), 22050)
-
-    def vanish(name: str) -> int:
-        path.unlink()
-        return len(path.read_bytes())
-
-    monkeypatch.setattr("common.audio.audio_processing._missing_wav_bytes", vanish)
-    with pytest.raises(DataError, match=r"a\.wav: no such audio file"):
-        load_audio(path, 22050)
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(100))
+    monkeypatch.setattr("common.audio.audio_processing._missing_wav_bytes", lambda name: path.unlink() or path.stat())
+    assert failure(load_audio, path, RATE) == f"{path}: no such audio file"
 
 
 # mp3 files, damaged or without a header, and what their decoder says to standard error
@@ -371,11 +349,11 @@ def test_damage_is_one_error_without_the_decoder_s_own_messages(tmp_path: Path, 
     noise = np.random.default_rng(1).bytes(3000)
     for name in ("a.mp3", "a.wav"):  # by its name, or by its content
         (tmp_path / name).write_bytes(mp3[:20000] + noise + mp3[20000:])
-        with pytest.raises(DataError, match=rf"{name}: not an audio file, or damaged"):
-            read_audio(tmp_path / name, None)
+        assert failure(read_audio, tmp_path / name, None).startswith(
+            f"{tmp_path / name}: not an audio file, or damaged"
+        )
     (tmp_path / "a.mp3").write_bytes(mp3[: len(mp3) // 2])
-    with pytest.raises(DataError, match="cut short or damaged"):
-        read_audio(tmp_path / "a.mp3", None)
+    assert "cut short or damaged" in failure(read_audio, tmp_path / "a.mp3", None)
     assert capfd.readouterr().err == ""
 
 
@@ -389,8 +367,7 @@ def test_a_file_that_does_not_state_its_length_is_whole_or_refused(tmp_path: Pat
     path.write_bytes(tag + mp3[:place] + b"none" + mp3[place + 4 :])
     assert estimates_length(path)
     for read in (count_samples, read_audio):
-        with pytest.raises(DataError, match="does not state its length, so that only a part may be read"):
-            read(path, 22050)
+        assert "does not state its length, so that only a part may be read" in failure(read, path, 22050)
     if find_spec("av"):
         with open_sound(path) as sound:
             assert sum(map(len, sound.blocks)) == pytest.approx(220500, abs=2000)

@@ -1,7 +1,6 @@
 """The STFT and the log-mels against scipy, librosa and the formula in float64."""
 
 import math
-from pathlib import Path
 
 import librosa
 import numpy as np
@@ -13,8 +12,6 @@ from common.audio.audio_processing import NORMALIZATIONS, normalize
 from common.audio.silence import DEPTH, FRAME, is_silent, sound_bounds
 from common.audio.stft import STFT, AudioConfig, TacotronSTFT, mel_filters
 from common.errors import DataError, UsageError
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def sweep(samples: int) -> np.ndarray:
@@ -33,7 +30,7 @@ def as_batch(audio: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(audio).float()[None]
 
 
-@pytest.mark.parametrize(("filter_length", "hop", "win"), [(1024, 256, 1024), (512, 100, 400), (256, 64, 250)])
+@pytest.mark.parametrize(("filter_length", "hop", "win"), [(512, 100, 400), (256, 64, 250)])
 def test_spectrum_is_librosas_for_other_lengths(filter_length: int, hop: int, win: int) -> None:
     audio = sweep(3333)
     want = librosa.stft(audio, n_fft=filter_length, hop_length=hop, win_length=win, pad_mode="reflect")
@@ -95,13 +92,6 @@ def test_log_mels_are_librosas(options: dict) -> None:
     assert np.abs(got.numpy() - np.log(np.maximum(mel, 1e-5))).max() < 1e-4
 
 
-def test_filters_without_a_frequency_are_a_warning() -> None:
-    with pytest.warns(
-        UserWarning, match="some mel filters are empty, with 400 from 0 to 8000 Hz and --filter-length 1024"
-    ):
-        mel_filters(AudioConfig(n_mel_channels=400))
-
-
 def test_silence_is_the_floor_full_scale_is_in_range_and_nothing_goes_into_checkpoints() -> None:
     mel = TacotronSTFT().mel_spectrogram(torch.zeros(1, 2048))
     assert mel.shape == (1, 80, 9)
@@ -110,44 +100,38 @@ def test_silence_is_the_floor_full_scale_is_in_range_and_nothing_goes_into_check
     audio[:, ::2] = -1.0
     assert torch.isfinite(TacotronSTFT().mel_spectrogram(audio)).all()
     assert not TacotronSTFT().state_dict()
+    with pytest.warns(UserWarning, match="mel filters are empty, with 400 from 0 to 8000 Hz and --filter-length 1024"):
+        mel_filters(AudioConfig(n_mel_channels=400))
 
 
-def test_log_mels_stay_float32_under_autocast_and_half() -> None:
-    audio = as_batch(sweep(2048))
-    want = TacotronSTFT().mel_spectrogram(audio)
+def test_log_mels_stay_float32_under_autocast_and_half_and_gradients_reach_the_audio() -> None:
+    audio, stft = as_batch(sweep(600)).requires_grad_(), TacotronSTFT()
+    want = stft.mel_spectrogram(audio)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(TacotronSTFT().mel_spectrogram(audio), want)
+        assert torch.equal(stft.mel_spectrogram(audio), want)
     rounded = TacotronSTFT().half().mel_spectrogram(audio)  # a parent's half() rounds the filters, no more
     assert rounded.dtype == torch.float32
     assert (rounded - want).abs().mean() < 1e-2
-
-
-def test_gradients_reach_the_audio() -> None:
-    audio = as_batch(sweep(600)).requires_grad_()
-    stft = TacotronSTFT()
-    stft.mel_spectrogram(audio).sum().backward()
+    (gradient,) = torch.autograd.grad(want.sum(), audio)
     step = torch.zeros_like(audio).index_fill_(1, torch.tensor([300]), 1e-3)
     with torch.no_grad():
         slope = (stft.mel_spectrogram(audio + step) - stft.mel_spectrogram(audio - step)).double().sum() / 2e-3
-    assert audio.grad is not None
-    assert float(audio.grad[0, 300]) == pytest.approx(float(slope), rel=0.02)
+    assert float(gradient[0, 300]) == pytest.approx(float(slope), rel=0.02)
 
 
-@pytest.mark.parametrize("peak", [1.0001, -1.5, 32767.0, float("nan"), float("inf")])
-def test_audio_out_of_range_is_an_error(peak: float) -> None:
-    audio = torch.zeros(2, 1024)
-    audio[1, 7] = peak
-    with pytest.raises(DataError, match=r"audio peaks at .*, expected values in \[-1, 1\]"):
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        *((torch.tensor([[0.0] * 1024, [peak] * 1024]), r"audio peaks at .*, expected values in \[-1, 1\]")
+          for peak in (1.0001, -1.5, math.nan, math.inf)),
+        (torch.zeros(1, 512), "audio of 512 samples, expected at least 513 for a filter length of 1024"),
+        (torch.zeros(1, 0), "audio of 0 samples"),
+        (torch.zeros(2048), r"shape \(2048,\), expected \(batch, samples\)"),
+    ],
+)  # fmt: skip
+def test_audio_that_has_no_mels(audio: torch.Tensor, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         TacotronSTFT().mel_spectrogram(audio)
-
-
-def test_audio_too_short_to_reflect_or_without_a_batch_is_an_error() -> None:
-    with pytest.raises(DataError, match="audio of 512 samples, expected at least 513 for a filter length of 1024"):
-        STFT().transform(torch.zeros(1, 512))
-    with pytest.raises(DataError, match="audio of 0 samples"):
-        TacotronSTFT().mel_spectrogram(torch.zeros(1, 0))
-    with pytest.raises(DataError, match=r"shape \(2048,\), expected \(batch, samples\)"):
-        TacotronSTFT().mel_spectrogram(torch.zeros(2048))
 
 
 @pytest.mark.parametrize(
@@ -164,23 +148,18 @@ def test_audio_too_short_to_reflect_or_without_a_batch_is_an_error() -> None:
         ({"mel_fmin": -1.0}, "--mel-fmin -1.0: expected at least 0"),
         ({"mel_fmax": float("nan")}, "--mel-fmax nan"),
         ({"max_wav_value": 0.0}, "--max-wav-value 0.0: expected a positive number"),
+        (
+            {"hop_length": 0, "n_mel_channels": 0, "mel_fmax": 3e4},
+            "(?s)^--hop-length.*\n--n-mel-channels.*\n--mel-fmax",
+        ),
     ],
 )
 def test_values_that_cannot_work_are_named_by_flag(options: dict, message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        AudioConfig(**options)
-    assert message in str(error.value)
-
-
-def test_all_values_that_cannot_work_are_reported_at_once() -> None:
-    with pytest.raises(UsageError) as error:
-        AudioConfig(hop_length=0, n_mel_channels=0, mel_fmax=30000.0)
-    found = [line.split()[0] for line in str(error.value).splitlines()]
-    assert found == ["--hop-length", "--n-mel-channels", "--mel-fmax"]
+    for take in (AudioConfig, TacotronSTFT) if "max_wav_value" not in options else (AudioConfig,):
+        with pytest.raises(UsageError, match=message):
+            take(**options)
     with pytest.raises(UsageError, match="--win-length 4096"):
         STFT(1024, 256, 4096)
-    with pytest.raises(UsageError, match="--mel-fmax 9000"):
-        TacotronSTFT(sampling_rate=16000, mel_fmax=9000.0)
 
 
 @pytest.mark.gpu
@@ -227,13 +206,10 @@ def test_bounds_are_those_of_frames_above_the_threshold(decibels, first: int, la
         assert sound_bounds(samples + offset, RATE) == (first * SIZE, last * SIZE)
 
 
-def test_a_last_frame_that_is_shorter_counts_by_its_own_level() -> None:
+@pytest.mark.parametrize("offset", [0.0, 0.005, -1.0])
+def test_a_short_last_frame_counts_and_a_clip_is_silent_if_16_bits_hold_one_value_alone(offset: float) -> None:
     samples = np.concatenate([frames(0, -50), frames(-39)[:7]])
     assert sound_bounds(samples, RATE) == (0, 2 * SIZE + 7)
-
-
-@pytest.mark.parametrize("offset", [0.0, 0.005, -1.0])
-def test_a_clip_is_silent_if_16_bits_hold_one_value_alone(offset: float) -> None:
     for amplitude, expected in ((0.0, True), (0.49 / 32768, True), (0.51 / 32768, False)):
         samples = np.array([amplitude, -amplitude])
         assert is_silent(samples + offset) == (not np.rint(samples * 32768).any()) == expected
@@ -258,13 +234,10 @@ def test_peak_scales_to_full_scale_and_loudness_to_one_root_mean_square(level: f
     assert np.corrcoef(scaled, audio.numpy())[0, 1] == pytest.approx(1)
     scaled = normalize(audio + 0.1 * audio.abs().max(), "loudness").double().numpy()  # an offset is no sound
     assert 20 * math.log10(scaled.std()) == pytest.approx(-20, abs=0.01)
-
-
-def test_loudness_scales_no_sample_beyond_full_scale() -> None:
-    """Two clicks would need a gain of hundreds: the larger one is at full scale, and the smaller one keeps its share."""
-    audio = torch.zeros(22050)
-    audio[100], audio[200] = -0.02, 0.01
-    scaled = normalize(audio, "loudness")
+    # two clicks would need a gain of hundreds: the larger one is at full scale, and the smaller one keeps its share
+    scaled = normalize(
+        torch.zeros(22050).index_put((torch.tensor([100, 200]),), torch.tensor([-0.02, 0.01])), "loudness"
+    )
     assert scaled[100].item() == -1 and scaled[200].item() == pytest.approx(0.5)
 
 

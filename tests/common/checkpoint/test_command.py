@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
 from common.training import snapshot
 from models import RECIPE
-from tests.recipe import ROOT, fresh_state, train_tiny_model
+from tests.recipe import fresh_state, train_tiny_model
 from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
@@ -164,16 +163,11 @@ def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
     }  # fmt: skip
 
 
-def test_what_is_not_there_is_none(tmp_path: Path, capsys) -> None:
+def test_what_is_not_there_is_none_and_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
     text = inspect_text(write_pt(tmp_path / "c.pt", {"w": torch.ones(1)}), capsys)
-    for label in (
-        *("model", "epoch", "iteration", "seed", "learning_rates", "optimizer_states", "scaler"),
-        *("random_states", "config", "data"),
-    ):
+    absent = "model epoch iteration seed learning_rates optimizer_states scaler random_states config data"
+    for label in absent.split():
         assert re.search(rf"^{label} +none$", text, flags=re.MULTILINE), label
-
-
-def test_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
     unknown = {f"key {number} {'x' * 500}": number for number in range(1000)} | {"my_rng_state": 5}
     shown = inspect_text(write_pt(tmp_path / "a.pt", small(**unknown)), capsys)
     assert "other_keys         key 0 xxx" in shown and " and 996 more\n" in shown
@@ -181,28 +175,31 @@ def test_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
     assert max(map(len, shown.splitlines())) < 800
 
 
-def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_fail(tmp_path: Path, capsys) -> None:
     state = {"a": torch.tensor([1.0, torch.nan, torch.inf]), "b": torch.ones(2), "c": torch.tensor([-torch.inf])}
     bad, good = write_pt(tmp_path / "bad.pt", state), write_pt(tmp_path / "good.pt", small())
     absent = tmp_path / "none.pt"
-    words = [sys.executable, "-m", "common.checkpoint", "inspect", "--json", str(bad), str(absent), str(good)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 1
-    first, second = map(json.loads, done.stdout.splitlines())  # told all the same
+    with pytest.raises(DataError) as error:
+        command.main(["inspect", "--json", str(bad), str(absent), str(good)])
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())  # told all the same
     assert [(each["nan"], each["infinite"]) for each in first["tensors"]] == [(1, 1), (0, 0), (0, 1)]
     assert second["file"] == str(good)
-    assert done.stderr == (
-        f"error: {bad}: 2 of 3 tensors hold NaN or infinite weights: a (1 NaN, 1 infinite), c (0 NaN, 1 infinite); "
-        f"go back to an older checkpoint\n{absent}: no such checkpoint; beside it: bad.pt, good.pt\n"
+    assert str(error.value) == (
+        f"{bad}: 2 of 3 tensors hold NaN or infinite weights: a (1 NaN, 1 infinite), c (0 NaN, 1 infinite); "
+        f"go back to an older checkpoint\n{absent}: no such checkpoint; beside it: bad.pt, good.pt"
     )
+
+
+def convert(source: Path, out: Path, *words: str) -> dict[str, Any]:
+    command.main(["convert", str(source), str(out), *words])
+    return load_checkpoint(out)
 
 
 @MODELS
 def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path, capsys) -> None:
     ours, out = load_checkpoint(train_tiny_model(model)), tmp_path / "new" / "p.pt"
-    command.main(["convert", str(train_tiny_model(model)), str(out)])
+    converted = convert(train_tiny_model(model), out)
     assert "cuda_rng_state_all is empty, as no GPU was used" in capsys.readouterr().out
-    converted = load_checkpoint(out)
     assert set(converted) == PUBLISHED | OURS
     assert set(converted["config"]) == set(PUBLISHED_CONFIG[model].split())
     assert all(differences(converted[key], ours[key]) == [] for key in (PUBLISHED | OURS) - {"config"})
@@ -215,42 +212,32 @@ def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path
     assert inspect_json(out, capsys)["layout"] == "the published recipe's"
 
 
-def test_old_states_get_their_new_names(tmp_path: Path, capsys) -> None:
+def test_old_states_half_an_epoch_and_weights_alone_are_resumed_from(tmp_path: Path, capsys) -> None:
     ours = load_checkpoint(train_tiny_model("WaveGlow"))
     old = {key: ours[key] for key in ("epoch", "config", "optimizer")}
     old["state_dict"] = {f"module.{name}": value for name, value in ours["state_dict"].items()}
     old["random_rng_state"] = ours["random_rng_states_all"][0]
     old["amp"] = {"loss_scaler0": {"loss_scale": 2.0**15, "unskipped": 3}}
     out = tmp_path / "new.pt"
-    command.main(["convert", str(write_pt(tmp_path / "old.pt", old)), str(out)])
-    converted = load_checkpoint(out)
+    converted = convert(write_pt(tmp_path / "old.pt", old), out)
     assert set(converted) == PUBLISHED - {"cuda_rng_state_all"}
     assert differences(converted["state_dict"], dict(ours["state_dict"])) == []
     assert differences(converted["random_rng_states_all"], ours["random_rng_states_all"]) == []
     scaler = torch.amp.GradScaler("cpu")
     scaler.load_state_dict(converted["scaler"])
     assert scaler.get_scale() == 2.0**15
-    assert snapshot.restore(fresh_state("WaveGlow", tmp_path), converted, out) == f"{out}: resuming at epoch 2"
-
-
-def test_an_unfinished_epoch_is_done_again(tmp_path: Path) -> None:
-    """The published recipe goes on with the epoch after the file's, whatever its other entries are."""
-    totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
-    half_way = load_checkpoint(train_tiny_model("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
-    out = tmp_path / "out.pt"
-    command.main(["convert", str(write_pt(tmp_path / "in.pt", half_way)), str(out)])
-    converted = load_checkpoint(out)
+    state = fresh_state("WaveGlow", tmp_path)
+    assert snapshot.restore(state, converted, out) == f"{out}: resuming at epoch 2"
+    # The published recipe goes on with the epoch after the file's, whatever its other entries are.
+    half_way = ours | {"epoch_complete": False, "epoch_totals": {"iterations": 3}}
+    converted = convert(write_pt(tmp_path / "old.pt", half_way), out, "--force")
     assert (converted["epoch"], converted["iteration"]) == (0, 1)
-    assert snapshot.restore(fresh_state("WaveGlow", tmp_path), converted, out) == f"{out}: resuming at epoch 1"
-
-
-def test_weights_only_is_a_warm_start(tmp_path: Path, capsys) -> None:
-    out = tmp_path / "w.pt"
-    command.main(["convert", str(train_tiny_model("WaveGlow")), str(out), "--weights-only"])
+    assert snapshot.restore(state, converted, out) == f"{out}: resuming at epoch 1"
+    capsys.readouterr()
+    converted = convert(train_tiny_model("WaveGlow"), out, "--force", "--weights-only")
     assert "without optimizer, scaler; training from it is a warm start" in capsys.readouterr().out
-    assert set(load_checkpoint(out)) == {"epoch", "config", "state_dict", *OURS}
-    said = snapshot.restore(fresh_state("WaveGlow", tmp_path), load_checkpoint(out), out)
-    assert said == f"{out}: weights only, no optimizer: a warm start at epoch 0"
+    assert set(converted) == {"epoch", "config", "state_dict", *OURS}
+    assert snapshot.restore(state, converted, out) == f"{out}: weights only, no optimizer: a warm start at epoch 0"
     assert out.stat().st_size < 0.5 * train_tiny_model("WaveGlow").stat().st_size
 
 
@@ -258,20 +245,17 @@ def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: P
     state = {"WN.0.in_layers.0.weight": torch.ones(2), "WN.0.cond_layer.bias": torch.ones(2)}
     config = {"n_flows": 4, "hop_length": 300, "upsample_kernel_size": 1024}
     path = write_pt(tmp_path / "in.pt", small(state_dict=state, config=config))
-    command.main(["convert", str(path), f"{tmp_path}/o.pt"])
-    assert load_checkpoint(tmp_path / "o.pt")["config"] == {"n_flows": 4, "hop_length": 300}
+    assert convert(path, tmp_path / "o.pt")["config"] == {"n_flows": 4, "hop_length": 300}
     assert (
         "note: weight normalisation folded into weight; one fused cond_layer where others have cond_layers; "
         "hop_length=300 in its config: read here, not by the published recipe\n"
     ) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-@MODELS
+@pytest.mark.parametrize(("model", "suffix"), [("WaveGlow", ".pt"), ("Tacotron2", ".safetensors")])
 def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Path) -> None:
-    out = tmp_path / f"half{suffix}"
-    command.main(["convert", str(train_tiny_model(model)), str(out), "--half"])
-    ours, converted = (load_checkpoint(path)["state_dict"] for path in (train_tiny_model(model), out))
+    out, ours = tmp_path / f"half{suffix}", load_checkpoint(train_tiny_model(model))["state_dict"]
+    converted = convert(train_tiny_model(model), out, "--half")["state_dict"]
     assert set(converted) == set(ours)
     for name, value in ours.items():
         if value.is_floating_point():
@@ -283,35 +267,18 @@ def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Pat
     assert {value.dtype for value in built.parameters()} == {torch.float32}
 
 
-def test_half_cannot_hold_everything(tmp_path: Path) -> None:
-    state = {"fine": torch.tensor([65504.0]), "norm.running_var": torch.tensor([1e6, 1.0]), "b": torch.tensor([-7e4])}
-    path, out = write_pt(tmp_path / "c.pt", small(state_dict=state)), tmp_path / "out.pt"
-    message = r"--half: float16 ends at 65504, .* norm\.running_var \(up to 1e\+06\), b \(up"
-    with pytest.raises(DataError, match=message):
-        command.main(["convert", str(path), str(out), "--half"])
-    assert not out.exists()
-
-
-def test_safetensors_is_what_the_library_reads(tmp_path: Path) -> None:
-    out, ours = tmp_path / "w.safetensors", load_checkpoint(train_tiny_model("Tacotron2"))
-    command.main(["convert", str(train_tiny_model("Tacotron2")), str(out)])
-    assert differences(*(dict(sorted(weights.items())) for weights in (load_file(out), ours["state_dict"]))) == []
-    read = load_checkpoint(out)
-    assert set(read) == {"epoch", "iteration", "seed", "config", "data", "state_dict"}
-    assert all(read[key] == ours[key] for key in ("epoch", "iteration", "seed", "config", "data"))
-
-
 def test_there_and_back(tmp_path: Path) -> None:
     """Also what safetensors itself refuses: two names for the same memory, and a transposed view."""
     shared = torch.arange(6.0).view(2, 3)
     state = {"a": shared, "b": shared, "c": shared.t(), "n": torch.tensor(3)}
     config = {"rate": np.int64(22050), "size": (1, 2), "nested": {"x": None}, "name": "é"}
-    path = write_pt(tmp_path / "a.pt", small(state_dict=state, config=config))
-    command.main(["convert", str(path), f"{tmp_path}/b.safetensors"])
-    command.main(["convert", f"{tmp_path}/b.safetensors", f"{tmp_path}/c.pt"])
-    back = load_checkpoint(tmp_path / "c.pt")
-    assert differences(dict(back["state_dict"]), state) == []
-    assert (back["epoch"], back["config"]) == (7, {"rate": 22050, "size": [1, 2], "nested": {"x": None}, "name": "é"})
+    described = {"epoch": 7, "iteration": 9, "seed": 2**70, "data": {"n": 1}}
+    path = write_pt(tmp_path / "a.pt", small(state_dict=state, config=config, optimizer={}, **described))
+    convert(path, tmp_path / "b.safetensors")
+    assert differences(dict(sorted(load_file(tmp_path / "b.safetensors").items())), state) == []
+    back = convert(tmp_path / "b.safetensors", tmp_path / "c.pt")
+    assert differences(dict(back.pop("state_dict")), state) == []
+    assert back == described | {"config": {"rate": 22050, "size": [1, 2], "nested": {"x": None}, "name": "é"}}
 
 
 def test_an_existing_file_stays_unless_forced(tmp_path: Path) -> None:
@@ -322,24 +289,30 @@ def test_an_existing_file_stays_unless_forced(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder, expected a file"):
         command.main(["convert", str(source), str(tmp_path), "--force"])
     assert out.read_bytes() == b"precious"
-    command.main(["convert", str(source), str(out), "--force"])
-    assert load_checkpoint(out)["epoch"] == 7
-    command.main(["convert", str(out), str(out), "--force", "--half"])  # onto itself
-    assert load_checkpoint(out)["state_dict"]["layer.weight"].dtype == torch.float16
+    assert convert(source, out, "--force")["epoch"] == 7
+    assert convert(out, out, "--force", "--half")["state_dict"]["layer.weight"].dtype == torch.float16  # onto itself
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.pt", "out.pt"]
 
 
-def test_a_bad_source_leaves_no_file(tmp_path: Path) -> None:
-    out = tmp_path / "out.safetensors"
-    with pytest.raises(DataError, match="no such checkpoint"):
-        command.main(["convert", f"{tmp_path}/none.pt", str(out)])
-    odd = small(state_dict={"a": torch.ones(1), "steps": 3})
-    with pytest.raises(DataError, match="malformed: state_dict: 'steps': 3, expected a tensor"):
-        command.main(["convert", str(write_pt(tmp_path / "odd.pt", odd)), str(out)])
-    nan = write_pt(tmp_path / "nan.pt", small(state_dict={"a": torch.tensor([torch.nan])}))
-    with pytest.raises(DataError, match=r"nan\.pt: NaN or infinite weights: a"):
-        command.main(["convert", str(nan), str(out)])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["nan.pt", "odd.pt"]
+LARGE = {"fine": torch.tensor([65504.0]), "norm.running_var": torch.tensor([1e6, 1.0]), "b": torch.tensor([-7e4])}
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "message"),
+    [
+        (None, [], r"in\.pt: no such checkpoint"),
+        ({"a": torch.ones(1), "steps": 3}, [], "malformed: state_dict: 'steps': 3, expected a tensor"),
+        ({"a": torch.tensor([torch.nan])}, [], r"in\.pt: NaN or infinite weights: a"),
+        (LARGE, ["--half"], r"--half: float16 ends at 65504, .* norm\.running_var \(up to 1e\+06\), b \(up"),
+    ],
+)
+def test_a_bad_source_leaves_no_file(tmp_path: Path, state: dict | None, words: list[str], message: str) -> None:
+    if state:
+        write_pt(tmp_path / "in.pt", small(state_dict=state))
+    for out in ("out.safetensors", "out.pt"):
+        with pytest.raises(DataError, match=message):
+            convert(tmp_path / "in.pt", tmp_path / out, *words)
+        assert not (tmp_path / out).exists()
 
 
 def test_other_peoples_safetensors(tmp_path: Path, capsys) -> None:

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from common.checkpoint import tensors as tensor_files
 from common.checkpoint.files import load_checkpoint, plain, prune, save_copy
 from common.checkpoint.tensors import DamagedFileError, check_archive, checksum, load_tensors, named_tensors
-from common.checkpoint.weights import load_weights
 from common.data.mels import load_mel, save_mel
 from common.errors import DataError
 from tests.recipe import train_tiny_model
@@ -97,15 +95,6 @@ def test_a_flipped_bit_in_a_number_is_refused(tmp_path: Path, name: str, save: A
         load(path)
 
 
-def test_a_file_written_without_checksums_loads(tmp_path: Path) -> None:
-    torch.serialization.set_crc32_options(False)
-    try:
-        torch.save({"state_dict": {"w": torch.ones(3)}}, tmp_path / "c.pt")
-    finally:
-        torch.serialization.set_crc32_options(True)
-    assert torch.equal(load_checkpoint(tmp_path / "c.pt")["state_dict"]["w"], torch.ones(3))
-
-
 def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     """torch.load reads one; a part of 10 GB may be 10 MB in the file."""
     torch.save({"state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
@@ -117,7 +106,7 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
         load_checkpoint(tmp_path / "d.pt")
 
 
-def test_the_checksums_are_those_of_the_standard(tmp_path: Path) -> None:
+def test_the_checksums_are_those_of_the_standard_and_may_be_absent(tmp_path: Path) -> None:
     """The archive's against zlib's, and that of named tensors against its parts."""
     torch.save(torch.arange(6.0), tmp_path / "t.pt")
     with zipfile.ZipFile(tmp_path / "t.pt") as archive:
@@ -126,21 +115,22 @@ def test_the_checksums_are_those_of_the_standard(tmp_path: Path) -> None:
     tensor = torch.arange(6, dtype=torch.int16).reshape(2, 3).T
     parts = b'["a", "torch.int16", [3, 2]]' + np.array([0, 3, 1, 4, 2, 5], "<i2").tobytes() + b'["epoch", "4"]'
     assert checksum({"a": tensor}, {"epoch": "4"}) == f"crc32:{zlib.crc32(parts):08x}"
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"w": torch.ones(3)}, tmp_path / "t.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert torch.equal(load_tensors(tmp_path / "t.pt")["w"], torch.ones(3))
 
 
-def test_tensors_are_named_by_their_keys() -> None:
+def test_tensors_are_named_by_their_keys_and_found_without_a_list_of_all_values() -> None:
+    """30 million numbers under one key took 4.8 GB."""
     loop: list[Any] = [torch.zeros(1)]
     loop.append(loop)
-    content = {"optimizer": {"state": {3: {"exp_avg": torch.ones(1)}}}, "rng": loop}
-    assert sorted(name for name, _ in named_tensors(content)) == ["optimizer.state.3.exp_avg", "rng.0"]
-
-
-def test_tensors_are_found_without_a_list_of_all_values() -> None:
-    """30 million numbers under one key took 4.8 GB."""
-    content = {"numbers": [7] * 1_000_000, "state_dict": {"a": torch.ones(1)}}
+    content = {"numbers": [7] * 100_000, "optimizer": {"state": {3: {"exp_avg": torch.ones(1)}}}, "rng": loop}
     tracemalloc.start()
     try:
-        assert [name for name, _ in named_tensors(content)] == ["state_dict.a"]
+        assert sorted(name for name, _ in named_tensors(content)) == ["optimizer.state.3.exp_avg", "rng.0"]
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -162,7 +152,6 @@ def test_many_values_that_are_no_tensors_are_refused_unread(tmp_path: Path, monk
     [
         (torch.ones(1).expand(10**12), r"w: claims 1,000,000,000,000 elements, but the file has 1$"),
         (torch.eye(3).to_sparse(), "w: sparse, quantised, nested or without data"),
-        (torch.eye(3).to_sparse_csr(), "w: sparse, quantised, nested or without data"),
         (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "w: sparse, quantised"),
     ],
 )
@@ -186,9 +175,6 @@ def test_a_storage_larger_than_its_part_of_the_file_is_refused(tmp_path: Path) -
         load_tensors(tmp_path / "t.pt")
 
 
-# Weights in files: pruned by the order of saving, refused with one number that is not finite, described as plain values
-
-
 def test_pruning_keeps_the_checkpoints_that_were_saved_last_and_those_of_other_runs(tmp_path: Path) -> None:
     """A run that resumes from an older epoch saves lower epochs after higher ones. It has not saved those of 2 and 99."""
     for epoch in (1, 2, 3, 7, 9, 99):
@@ -205,12 +191,3 @@ def test_numbers_and_arrays_of_a_checkpoint_are_described_as_numbers_and_lists()
     values = {"number": np.float32(0.5), "array": np.arange(2), "tensor": torch.tensor([[1.5]]), "path": Path("a")}
     found = json.loads(json.dumps(values, default=plain))
     assert found == {"number": 0.5, "array": [0, 1], "tensor": [[1.5]], "path": "a"}
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_one_weight_that_is_not_finite_is_enough(value: float) -> None:
-    model = nn.Linear(2, 3)
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    weights["weight"][2, 1] = value
-    with pytest.raises(DataError, match=r"x\.pt: NaN or infinite weights: weight; go back"):
-        load_weights(model, weights, Path("x.pt"))
