@@ -7,8 +7,11 @@ from pathlib import Path
 import soundfile
 
 from common.checkpoint.files import load_checkpoint, save_copy
+from common.data.sources import SourceFile
 from models import REGISTRY
 from studio.plan.file import ModelPlan
+from studio.prepare.arguments import CuttingConfig
+from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.review import ClipRow, store_proposals, write_review
 from studio.project import Project
 from synthesizer import EMBEDDED
@@ -46,6 +49,13 @@ def make_project(project: Project, training: int = 5, validation: int = 2) -> Pr
     project.training_list.write_text("".join(lines[:training]))
     project.validation_list.write_text("".join(lines[training:]))
     return project
+
+
+def cut(path: Path, folder: Path, **options: object) -> CutRecording | str:
+    """Cut a recording into folder/clips, with its record in folder/records; the problem of one that cannot be used."""
+    (folder / "clips").mkdir(parents=True, exist_ok=True)
+    source = SourceFile(path, path.name, path.stem)
+    return cut_recording(CuttingJob(source, None, CuttingConfig(**options), folder / "records", folder / "clips"))
 
 
 def add_runs(project: Project) -> None:

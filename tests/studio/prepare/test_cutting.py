@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from common.data.sources import find_sources
 from studio.prepare import cutting
 from studio.prepare.alignment import find_longest_pauses
 from studio.prepare.arguments import CuttingConfig
-from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
+from studio.prepare.clips import UnwritableError, read_spans
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, units_of, units_of_cues
 from studio.prepare.levels import SoundLevels, TimeSpan, find_sounds, measure_levels, sounds_of_mask
 from studio.prepare.transcripts import Cue
+from tests.recipe import largest_file
+from tests.studio.projects import cut
 
 FRAME = 0.0101  # seconds; times are known to a frame
 
@@ -227,14 +228,9 @@ def test_spans_are_the_samples_of_the_file(tmp_path: Path, monkeypatch, block: i
 
 def test_a_clip_that_cannot_be_written_is_no_fault_of_its_recording(tmp_path: Path) -> None:
     """A full disk would else leave recordings out, and a run with the others would go on."""
-    recordings = tmp_path / "recordings"
-    recordings.mkdir()
-    talk(recordings / "talk.wav", [(2.0, 0.5)])
-    (recordings / "broken.wav").write_text("no audio")
-    (tmp_path / "clips").write_text("a file in place of the folder")
-    sources = find_sources(recordings).sources
-    jobs = [CuttingJob(source, None, CuttingConfig(), tmp_path / "state", tmp_path / "clips") for source in sources]
-    problem = cut_recording(jobs[0])
-    assert isinstance(problem, str) and problem.startswith(f"{sources[0].path}: ")
-    with pytest.raises(UnwritableError, match=r"talk\.wav: cannot be written \(Not a directory"):
-        cut_recording(jobs[1])
+    talk(tmp_path / "talk.wav", [(2.0, 0.5)])
+    (tmp_path / "broken.wav").write_text("no audio")
+    problem = cut(tmp_path / "broken.wav", tmp_path)
+    assert isinstance(problem, str) and problem.startswith(f"{tmp_path}/broken.wav: ")
+    with largest_file(1000), pytest.raises(UnwritableError, match=r"talk\.wav: cannot be written \(File too large"):
+        cut(tmp_path / "talk.wav", tmp_path)

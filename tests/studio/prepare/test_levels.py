@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,14 @@ import soundfile
 import torch
 
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.data.sources import SourceFile
 from studio.prepare.arguments import CuttingConfig, FaultLimits
-from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
+from studio.prepare.clips import CutRecording
 from studio.prepare.faults import Candidate, find_faults
 from studio.prepare.levels import SHORTEST, STEP, fill_silence, find_silence
+from tests.sounds import RATE, save
+from tests.studio.projects import cut
 
-RATE, FRAME = 22050, 220  # samples of 10 ms
+FRAME = 220  # samples of 10 ms
 ROOM = 10 ** (-70 / 20)
 
 
@@ -24,8 +26,7 @@ def speech(samples: int, seed: int = 0) -> np.ndarray:
     return 0.1 * np.random.default_rng(seed).standard_normal(samples)
 
 
-@pytest.mark.parametrize("constant", [0.0, STEP, -0.25])
-@pytest.mark.parametrize("frames", [4, 40])
+@pytest.mark.parametrize(("constant", "frames"), [(0.0, 4), (STEP, 40), (-0.25, 40)])
 def test_a_constant_is_silent_from_its_first_whole_frame_on(constant: float, frames: int) -> None:
     audio = speech(100 * FRAME)
     audio[30 * FRAME : (30 + frames) * FRAME] = constant
@@ -79,14 +80,10 @@ def test_mels_of_filled_silence_lie_above_the_lower_bound() -> None:
 
 def cut_talk(folder: Path, room: float, **options: bool) -> CutRecording:
     """Cut three bursts of noise with pauses of half a second in which the room has this root mean square."""
-    for part in ("records", "clips"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
     pause = np.zeros(RATE // 2)
     audio = np.concatenate([part for seed in range(3) for part in (pause, speech(2 * RATE, seed))] + [pause])
     audio = audio + np.random.default_rng(9).normal(0.0, room, len(audio)) * (room > 0)
-    soundfile.write(folder / "talk.wav", audio, RATE)
-    source = SourceFile(folder / "talk.wav", "talk.wav", "talk")
-    record = cut_recording(CuttingJob(source, None, CuttingConfig(**options), folder / "records", folder / "clips"))
+    record = cut(save(folder / "talk.wav", audio), folder, **options)
     assert isinstance(record, CutRecording)
     return record
 
@@ -125,9 +122,6 @@ def test_a_filled_clip_differs_in_its_silence_alone_and_is_the_same_again(tmp_pa
 
 
 def test_copies_of_a_recording_stay_copies(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    first = cut_talk(folder, 0.0)
-    (folder / "copy.wav").write_bytes((folder / "talk.wav").read_bytes())
-    source = SourceFile(folder / "copy.wav", "copy.wav", "copy")
-    copy = cut_recording(CuttingJob(source, None, CuttingConfig(), folder / "records", folder / "clips"))
+    first = cut_talk(tmp_path, 0.0)
+    copy = cut(shutil.copy(tmp_path / "talk.wav", tmp_path / "copy.wav"), tmp_path)
     assert isinstance(copy, CutRecording) and copy.clips[0].digest == first.clips[0].digest

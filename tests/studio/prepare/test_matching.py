@@ -122,18 +122,26 @@ def test_texts_in_other_encodings_are_read_and_said_so(tmp_path: Path, text: str
 
 
 def test_a_file_of_its_own_comes_before_a_row_of_a_table(tmp_path: Path) -> None:
-    found = match(tmp_path, "a.wav b.wav", **{"a.txt": "Own.", "metadata.csv": "a|Of the table.\nb|Two.\n"})
-    assert texts(found) == {"a.wav": "Own.", "b.wav": "Two."}
+    """Two recordings of one stem share a file; a row names one of them by its ending."""
+    rows = "a|Of the table.\nb.flac|Two.\n"
+    found = match(
+        tmp_path, "a.wav a.flac b.wav b.flac", **{"a.txt": "Own.", "metadata.csv": rows.replace("a|", "a.wav|")}
+    )
+    assert texts(found) == {"a.wav": "Own.", "a.flac": "Own.", "b.flac": "Two."}
     said = "metadata.csv: 2 of 2 rows name a recording here; a file of its own is taken for 1 of them"
     assert said in map(str, found.fates)
 
 
 def test_all_bad_rows_of_a_table_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        match(tmp_path, "a.wav x/b.wav y/b.wav c.wav", **{"metadata.csv": "a|One.\nb|Two.\nc|\na|Another.\na|b|c|d\n"})
+        match(tmp_path, "a.wav b.wav b.flac c.wav", **{"metadata.csv": "a|One.\nb|Two.\nc|\na|Another.\na|b|c|d\n"})
     lines = [line.partition("metadata.csv")[2] for line in str(error.value).splitlines()]
     assert [line[:3] for line in lines] == [":2:", ":3:", ":4:", ":5:"]
-    assert "several recordings" in lines[0] and "no text" in lines[1] and "another text already" in lines[2]
+    assert (
+        "names several recordings: b.flac, b.wav" in lines[0]
+        and "no text" in lines[1]
+        and "another text already" in lines[2]
+    )
     assert "'a|b|c|d', expected rows id|text" in lines[3]
 
 
