@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from torch import Tensor
 
@@ -26,6 +27,8 @@ PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "h11", "prometheus_client",
 TEXTS = ["Two.", "Good morning.", "It is a quarter past eleven.", "Yes!"]
 LONG = "The ferry waits until noon, and then it leaves. " * 4
 
+
+HEADERLESS = {"pcm": "PCM_16", "g711_ulaw": "ULAW", "g711_alaw": "ALAW"}  # formats, by libsndfile's names
 
 # Without these packages no test of this folder is collected; test_packages.py skips with the reason.
 missing = [name for name in PACKAGES if find_spec(name) is None]
@@ -62,19 +65,29 @@ def loaded_voices() -> dict[tuple[str, str], Synthesizer]:
     return voices._loaded
 
 
-@contextmanager
-def running_engine(*, shares: bool = True, **settings: Any) -> Iterator[Any]:
-    """An engine that is ready and stops at the end of the block. The models are loaded once for all engines that share them."""
+def make_engine(*, shares: bool = True, **settings: Any) -> Any:
+    """An engine that has not started.
+
+    The models are loaded and warmed up once for all engines that share them; a voice of a folder is the embedded one.
+    """
     from serving.config import ServingConfig
     from serving.engine import Engine
     from serving.voices import Voices
 
     config = ServingConfig(cpu=True, **settings)
     voices = Voices(config)
-    if shares and config.voices is None:
-        voices._loaded = {name: copy.copy(voice) for name, voice in loaded_voices().items()}
-        voices.load = lambda device=None: None
-    engine = Engine(voices, config)
+    if shares:
+        loaded = loaded_voices()
+        own = [(name, vocoder) for name in voices.names for vocoder in voices.vocoders(name)]
+        voices._loaded = {key: copy.copy(loaded.get(key, loaded["embedded", key[1]])) for key in own}
+        voices.load, voices.all_loaded = lambda device=None: None, list
+    return Engine(voices, config)
+
+
+@contextmanager
+def running_engine(*, shares: bool = True, **settings: Any) -> Iterator[Any]:
+    """An engine that is ready and stops at the end of the block."""
+    engine = make_engine(shares=shares, **settings)
     engine.start()
     try:
         wait_until_ready(engine)
@@ -114,10 +127,14 @@ async def collect(stream: Any) -> Tensor:
     return torch.cat([audio async for audio in stream])
 
 
-def decode(data: bytes) -> tuple[np.ndarray, int]:
-    """Samples (N,) and their rate, by FFmpeg's decoder."""
+def decode(data: bytes, code: str | None = None, rate: int = 0) -> tuple[np.ndarray, int]:
+    """Samples (N,) and their rate, by FFmpeg's decoder, or by libsndfile for a code without a header."""
     import av
 
+    if code is not None:
+        return soundfile.read(
+            io.BytesIO(data), samplerate=rate, channels=1, format="RAW", subtype=code, endian="LITTLE"
+        )
     with av.open(io.BytesIO(data)) as file:
         frames = list(file.decode(audio=0))
     resampler = av.AudioResampler("flt", "mono")

@@ -13,16 +13,25 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
-import soxr
 from fastapi import FastAPI
 
 from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.schemas import ErrorBody
-from serving.voices import Voices
 from synthesizer import EMBEDDED
-from tests.serving.conftest import LONG, decode, pcm, reference, run, running_engine, sample, wait_until_ready
+from tests.serving.conftest import (
+    HEADERLESS,
+    LONG,
+    decode,
+    make_engine,
+    pcm,
+    reference,
+    run,
+    running_engine,
+    sample,
+    wait_until_ready,
+)
 
 pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
@@ -62,41 +71,31 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "rate"),
-    [("wav", "wav", 24000), (None, "mpeg", 24000), ("opus", "ogg", 48000), ("aac", "aac", 24000)],
+    ("name", "more", "kind", "rate", "is_whole"),
+    [
+        ("wav", {}, "wav", 24000, True),  # its readers trust the length in its header
+        ("wav", {"stream": True}, "wav", 24000, False),
+        ("flac", {}, "flac", 24000, True),
+        (None, {}, "mpeg", 24000, False),
+        ("opus", {"stream": False}, "ogg", 48000, True),
+        ("aac", {}, "aac", 24000, False),
+        ("pcm", {"sample_rate": None}, "pcm;rate=24000;channels=1", 24000, False),  # OpenAI's, by which clients play it
+        ("g711_ulaw", {}, "PCMU", 8000, False),  # of telephony
+        ("g711_alaw", {}, "PCMA", 8000, False),
+    ],
 )
-def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name: str | None, kind: str, rate: int) -> None:
+def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name, more, kind, rate, is_whole) -> None:
     body = {"input": "Two.", "seed": 3, "speed": 0.5, "sample_rate": 24000, "response_format": name}
-    response = call(app, "POST", SPEECH, json=body)
-    samples, found = decode(response.content)
+    response = call(app, "POST", SPEECH, json=body | more)
+    samples, found = decode(response.content, HEADERLESS.get(name), rate)
     assert response.headers["content-type"] == f"audio/{kind}"
+    ending = {None: "mp3", "opus": "ogg", "g711_ulaw": "ulaw", "g711_alaw": "alaw"}.get(name, name)
+    assert response.headers["content-disposition"] == f'attachment; filename="speech.{ending}"'
+    assert response.headers.get("content-length") == (str(len(response.content)) if is_whole else None)
     assert int(response.headers["x-sampling-rate"]) == found == rate
     audio = reference("Two.", 3).numpy()
     assert len(samples) / rate == pytest.approx(2 * len(audio) / 22050, abs=0.15)
     assert np.std(samples) == pytest.approx(np.std(audio), rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "more", "rate", "share"),
-    [
-        ("pcm", "PCM_16", {}, 24000, 0.05),  # OpenAI's, by which clients play it
-        ("pcm", "PCM_16", {"sample_rate": 44100}, 44100, 0.05),
-        ("g711_ulaw", "ULAW", {}, 8000, 0.08),  # of telephony
-        ("g711_alaw", "ALAW", {}, 8000, 0.08),
-    ],
-)
-def test_formats_without_a_header_have_their_rate(
-    app: FastAPI, name: str, code: str, more: dict, rate: int, share
-) -> None:
-    """libsndfile reads the bytes back; soxr is the reference for the rate."""
-    answer = call(app, "POST", SPEECH, json={"input": "Two.", "seed": 3, "response_format": name, **more})
-    assert answer.headers["x-sampling-rate"] == str(rate)
-    assert name != "pcm" or answer.headers["content-type"] == f"audio/pcm;rate={rate};channels=1"
-    options = {"samplerate": rate, "channels": 1, "format": "RAW", "subtype": code, "endian": "LITTLE"}
-    samples, _ = soundfile.read(io.BytesIO(answer.content), **options)
-    expected = soxr.resample(reference("Two.", 3).numpy(), 22050, rate, quality="VHQ")
-    assert abs(len(samples) - len(expected)) <= 1
-    assert np.std(samples[: len(expected)] - expected[: len(samples)]) < share * np.std(expected)
 
 
 def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -> None:
@@ -104,7 +103,6 @@ def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -
     response = speak(app, model="tts-1", voice={"id": "embedded"})
     assert response.status_code == 200 and response.content == pcm("Two.")
     assert response.headers["x-seed"] == "3" and response.headers["x-voice"] == "embedded"
-    assert "content-length" not in response.headers
     body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     for path in ("/v1/audio/speech/", "/audio/speech", "/v1//audio/speech"):
         assert call(app, "POST", path, json=body).content == pcm("Two.")
@@ -125,11 +123,21 @@ def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -
     assert call(app, "GET", SPEECH, params=query, headers=foreign | {"sec-fetch-mode": "navigate"}).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["piper", "openai/tts-1", "hexgrad/Kokoro-82M", "ü"])
-def test_a_model_of_any_name_speaks_and_is_noted(app: FastAPI, name: str) -> None:
-    answer = speak(app, model=name)
-    assert answer.content == pcm("Two.") and "is not one of tacotron2, tts-1" in answer.headers["x-note"]
-    assert "x-note" not in speak(app, model="gpt-4o-mini-tts-2025-12-15").headers
+@pytest.mark.parametrize(
+    ("body", "spoken", "note"),
+    [
+        ({"model": "ü"}, "Two.", r"is not one of tacotron2, tts-1"),
+        ({"model": "openai/tts-1"}, "Two.", "'openai/tts-1' is not one of tacotron2, tts-1"),
+        ({"model": "gpt-4o-mini-tts-2025-12-15"}, "Two.", ""),
+        ({"input": '<speak><prosody rate="slow">I</prosody></speak>'}, "I", "<prosody> of SSML has no effect"),
+        ({"input": "<b>Yes!</b>"}, "Yes!", ""),
+    ],
+)
+def test_what_has_no_effect_is_noted(app: FastAPI, body: dict[str, str], spoken: str, note: str) -> None:
+    """A model of any name speaks, and so does a single letter."""
+    answer = speak(app, **body)
+    assert answer.content == pcm(spoken) and len(answer.content) > 2 * 0.25 * 22050
+    assert note in answer.headers.get("x-note", "") and ("x-note" in answer.headers) == bool(note)
 
 
 def test_speed_and_volume_of_the_server_hold_where_a_request_names_none(engine: Engine) -> None:
@@ -141,25 +149,6 @@ def test_speed_and_volume_of_the_server_hold_where_a_request_names_none(engine: 
     audio = np.frombuffer(plain, "<i2")
     assert len(fast) == pytest.approx(len(audio) / 2, rel=0.1)
     assert np.std(fast) == pytest.approx(np.std(audio) / 2, rel=0.2)
-
-
-@pytest.mark.parametrize(("name", "more"), [("wav", {}), ("flac", {}), ("opus", {"stream": False})])
-def test_a_whole_file_has_its_length_and_a_name(app: FastAPI, name: str, more: dict[str, Any]) -> None:
-    """wav and flac, whose readers trust their headers, come whole unless `stream` says otherwise."""
-    body = {"input": "Two.", "seed": 3, "response_format": name}
-    answer = call(app, "POST", SPEECH, json=body | more)
-    assert answer.headers["content-disposition"] == f'attachment; filename="speech.{name.replace("opus", "ogg")}"'
-    assert int(answer.headers["content-length"]) == len(answer.content)
-    info = soundfile.info(io.BytesIO(answer.content))
-    assert info.frames / info.samplerate == pytest.approx(len(reference("Two.", 3)) / 22050, abs=1e-4)
-    assert "content-length" not in call(app, "POST", SPEECH, json=body | {"stream": True}).headers
-
-
-def test_ssml_without_effect_is_noted_and_a_letter_is_spoken(app: FastAPI) -> None:
-    response = speak(app, input='<speak><prosody rate="slow">I</prosody></speak>', response_format="pcm")
-    assert response.headers["x-note"] == "<prosody> of SSML has no effect"
-    assert response.content == pcm("I") and len(response.content) > 2 * 0.25 * 22050
-    assert "x-note" not in speak(app, input="<b>Yes!</b>").headers
 
 
 def test_events_are_those_of_openai(app: FastAPI) -> None:
@@ -176,7 +165,7 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
 
 
 def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
-    """In the shape of Kokoro-FastAPI; its clients name its model."""
+    """In the shape of Kokoro-FastAPI, whose clients name its model; also in one answer at twice the speed."""
     body = {"model": "kokoro", "input": LONG, "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     answer = call(app, "POST", "/dev/captioned_speech", json=body)
     lines = [json.loads(line) for line in answer.text.splitlines()]
@@ -190,9 +179,6 @@ def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
     assert [word["word"] for word in words] == LONG.split()
     times = [word[name] for word in words for name in ("start_time", "end_time")]
     assert times == sorted(times) and times[-1] <= said and len([line for line in lines if line["timestamps"]]) > 1
-
-
-def test_words_in_one_answer_at_twice_the_speed(app: FastAPI) -> None:
     path, body = "/v1/audio/speech/timestamps", {"input": "Two, 3.", "seed": 3, "response_format": "wav"}
     one, fast, none, wrong = (
         call(app, "POST", path, json=body | {"stream": False} | more)
@@ -212,7 +198,6 @@ REFUSALS: list[tuple[dict[str, Any], str, str, str]] = [  # of POST: body or req
         ({"input": "Two.", "seed": "x" * 10000}, "seed", "seed: 'xxx"),
         ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
         ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
-        ({"input": ["Two."]}, "input", "input: ['Two.']"),
         ({"text": "Two."}, "input", "input: missing"),
         ({"input": "Two.", "speed": 5, "seed": -1}, "speed", "seed: -1"),
         ({"input": None}, "input", "input: None"),
@@ -231,8 +216,7 @@ REFUSALS += [
     ({"content": b"", "headers": JSON}, "body", "invalid_body", "body: missing"),
     ({"content": b'{"input": "\\ud800"}', "headers": JSON}, "input", "nothing_to_say", "holds nothing to speak"),
 ]
-UNREADABLE = (b'{"input": "\xe9"}', b'{"input": "\xff\xfe"}', b"[" * 100_000, b'{"input": ' * 50_000 + b"1")
-UNREADABLE += (b'{"input": "a", "seed": ' + b"9" * 5000 + b"}",)
+UNREADABLE = (b'{"input": "\xe9"}', b"[" * 100_000, b'{"input": "a", "seed": ' + b"9" * 5000 + b"}")
 REFUSALS += [
     ({"content": body, "headers": JSON}, "body", "invalid_body", "expected JSON in UTF-8") for body in UNREADABLE
 ]
@@ -275,8 +259,7 @@ def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) ->
 
 def test_limits_of_a_batch(app: FastAPI) -> None:
     """A batch larger than the queue can never be accepted, so it is the client's mistake, not 503 that asks it to try again."""
-    config = ServingConfig(cpu=True, max_queue=2)
-    for own, count, most in ((app, 33, 32), (app_of(Engine(Voices(config), config)), 3, 2)):
+    for own, count, most in ((app, 33, 32), (app_of(make_engine(max_queue=2)), 3, 2)):
         error = error_of(call(own, "POST", BATCH, json={"input": ["a"] * count}), 400)
         assert f"{count} texts, expected at most {most}" in error["message"]
     assert error_of(call(app, "POST", BATCH, json={"input": []}), 400)["param"] == "input"
@@ -302,8 +285,7 @@ def test_models_and_voices(app: FastAPI) -> None:
 
 def test_health_and_readiness(app: FastAPI) -> None:
     assert call(app, "GET", "/healthz").status_code == call(app, "GET", "/readyz").status_code == 200
-    config = ServingConfig(cpu=True)
-    engine = Engine(Voices(config), config)
+    engine = make_engine()
     cold = app_of(engine)
     assert call(cold, "GET", "/healthz").status_code == 500  # no thread yet
     assert call(cold, "GET", "/readyz").status_code == 503
@@ -339,21 +321,16 @@ def test_unknown_paths_and_methods_have_the_shape_of_errors(app: FastAPI) -> Non
 
 
 def test_the_key(engine: Engine) -> None:
+    """tests/common/web/test_gate.py has the ways to write it."""
     app = app_of(engine, api_key="sésame")
     assert error_of(speak(app), 401)["code"] == "invalid_api_key"
-
-    def status(path: str, **headers: str) -> int:
-        encoded = {name: value.encode() for name, value in headers.items()}
-        return call(app, "GET", path, headers=encoded).status_code
-
-    assert status("/v1/voices", authorization="Bearer sésame") == 200
-    assert status("/v1/voices", authorization="Bearer other") == status("/v1/voices", authorization="sésame") == 401
-    basic = base64.b64encode("me:sésame".encode()).decode()
-    assert status("/docs", authorization=f"Basic {basic}") == 200
-    assert status("/docs", authorization="Basic !!") == status("/openapi.json") == 401
-    assert "basic" in call(app, "GET", "/docs").headers["www-authenticate"].lower()
-    assert "www-authenticate" not in call(app, "GET", "/v1/voices").headers
-    assert status("/healthz") == status("/readyz") == status("/metrics") == 200
+    for key in ("Bearer sésame", f"Basic {base64.b64encode('me:sésame'.encode()).decode()}"):
+        assert call(app, "GET", "/v1/voices", headers={"authorization": key.encode()}).status_code == 200
+    page, program = (call(app, "GET", path) for path in ("/docs", "/v1/voices"))
+    assert page.status_code == program.status_code == 401
+    assert "basic" in page.headers["www-authenticate"].lower() and "www-authenticate" not in program.headers
+    for path in ("/healthz", "/health", "/readyz", "/metrics"):
+        assert call(app, "GET", path).status_code == 200
 
 
 def test_other_origins_are_allowed_where_the_settings_name_them(engine: Engine, app: FastAPI) -> None:
@@ -422,9 +399,5 @@ def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
         app = make_app(engine, engine.config)
         response = speak(app, voice="Жанна")
         voices = call(app, "GET", "/v1/voices").json()["data"]
-    assert [(voice["id"], voice["default"]) for voice in voices] == [
-        ("embedded", True),
-        ("michael", False),
-        ("Жанна", False),
-    ]
+    assert {voice["id"]: voice["default"] for voice in voices} == {"embedded": True, "michael": False, "Жанна": False}
     assert response.status_code == 200 and response.headers["x-voice"] == "%D0%96%D0%B0%D0%BD%D0%BD%D0%B0"

@@ -14,10 +14,10 @@ import soundfile
 import torch
 from torch import Tensor
 
-from common.audio.audio_processing import load_audio, to_pcm
+from common.audio.audio_processing import to_pcm
 from common.audio.tempo import Filter, tempo_factors
 from serving.encoding import CODECS, AudioEncoder, wav_header
-from tests.serving.conftest import decode
+from tests.serving.conftest import HEADERLESS, decode
 
 RATE, SECONDS, PITCH = 22050, 2.0, 440.0
 
@@ -40,25 +40,24 @@ def pitch(samples: np.ndarray, rate: int) -> float:
     return float(np.argmax(spectrum)) * rate / len(samples)
 
 
-@pytest.mark.parametrize("name", sorted(set(CODECS) - {"pcm", "g711_ulaw", "g711_alaw"}))  # those: test_app.py
+@pytest.mark.parametrize("name", sorted(CODECS))
 def test_a_file_in_parts_has_the_tone_at_its_level(name: str) -> None:
-    samples, rate = decode(encode(name, tone()))
-    assert rate == (48000 if name == "opus" else RATE)
+    expected = CODECS[name].rate or RATE
+    samples, rate = decode(encode(name, tone()), HEADERLESS.get(name), expected)
+    assert rate == expected
     assert len(samples) / rate == pytest.approx(SECONDS, abs=0.1)  # lossy encoders pad
     assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
     middle = samples[len(samples) // 4 : -len(samples) // 4]
     assert np.sqrt(2) * middle.std() == pytest.approx(0.3, rel=0.06)  # LAME scales by 0.95
 
 
-def test_wav_pcm_and_flac_are_the_samples_of_the_library(tmp_path: Path) -> None:
+def test_wav_pcm_and_flac_are_the_samples_of_the_library() -> None:
     audio = torch.randn(30000).clamp(-1, 1)
     samples = to_pcm(audio)
     assert encode("pcm", audio) == samples.tobytes()
     assert encode("wav", audio) == wav_header(RATE) + samples.tobytes()
     flac, _ = decode(encode("flac", audio))
     np.testing.assert_array_equal(flac * 32768, samples)
-    (tmp_path / "a.wav").write_bytes(encode("wav", audio))
-    np.testing.assert_array_equal(to_pcm(load_audio(tmp_path / "a.wav", RATE)), samples)
 
 
 def test_readers_read_a_wav_of_unknown_length_to_its_end(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_bytes_come_before_the_end(name: str) -> None:
     assert len(samples) / rate > 0.5
 
 
-@pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 0.9, 1.5, 4.0])
+@pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 1.5, 4.0])
 def test_speed_changes_the_duration_and_not_the_pitch(speed: float) -> None:
     samples = np.frombuffer(encode("pcm", tone(), speed), "<i2") / 32768
     assert len(samples) / RATE == pytest.approx(SECONDS / speed, abs=0.1)

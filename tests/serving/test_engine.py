@@ -12,17 +12,16 @@ from safetensors.torch import save_file
 from common.checkpoint.files import CHECKSUM
 from common.errors import DataError
 from common.spec import SENTENCE_PAUSE
-from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream
-from serving.voices import Voices
 from synthesizer import EMBEDDED, Line
 from tests.serving.conftest import (
     LONG,
     TEXTS,
     collect,
     library_voice,
+    make_engine,
     own_engine,
     reference,
     run,
@@ -55,7 +54,6 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", denoising_strength=0.0)]
     requests += [SpeechRequest(text=TEXTS[0], seed=4, number=3)]
     requests += [SpeechRequest(text="[pause:0.2s]Title\n\nB[pause:1.5s] <b>No.</b>[pause:0.1s]", seed=5)]
-
     before = sample(engine, "tts_batch_size_count"), sample(engine, "tts_batch_size_sum")
     sounds = run(collect_all(engine, requests))
     batches = sample(engine, "tts_batch_size_count") - before[0]
@@ -90,6 +88,9 @@ def test_silence_between_sentences_can_be_chosen() -> None:
     with running_engine(sentence_pause=1.0) as engine:
         audio, stream = speak(engine, text="Yes! Two.", seed=1)
         assert [piece.text for piece in stream.pieces] == ["Yes!", "Two."]
+        speech = stream.speech
+        assert torch.equal(speech.audio, audio) and speech.pieces == 2 and speech.mel.shape[0] == 80
+        assert speech.alignment.shape[1] == max(map(len, stream.symbols)) and stream.symbols[0][:3] == list("yes")
         (single, _), first = speak(engine, text="Yes!", seed=1), reference("Yes!", 1)
         for text, number, expected in (  # the text's own pauses take the place of silence
             ("Yes![pause:0.5s]\nTwo.", 0, 0.5),
@@ -104,22 +105,10 @@ def test_silence_between_sentences_can_be_chosen() -> None:
     assert len(silence) == 22050 and not silence.any() and len(audio) > len(first) + 22050 + 1000
 
 
-def test_a_seed_is_drawn_unless_the_server_has_one(engine: Engine) -> None:
-    seeds = {speak(engine, text="Two.")[1].seed for _ in range(3)}
-    assert len(seeds) == 3
-    with running_engine(seed=8) as other:
-        audio, stream = speak(other, text="Two.")
-        assert stream.seed == 8 and torch.equal(audio, reference("Two.", 8))
-        assert speak(other, text="Two.", seed=0)[1].seed == 0  # the request's own comes first
-
-
-def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
-    audio, stream = speak(engine, text=LONG, seed=2)
-    speech = stream.speech
-    assert speech.pieces == len(stream.pieces) == 4
-    assert torch.equal(speech.audio, audio)
-    assert speech.mel.shape[0] == 80 and speech.alignment.shape[1] == max(map(len, stream.symbols))
-    assert "".join(stream.symbols[0]).startswith("the ferry")
+def test_a_seed_is_drawn_unless_the_server_or_the_request_has_one() -> None:
+    """test_server.py has a server with one."""
+    assert len({make_engine().choose_seed(None) for _ in range(3)}) == 3
+    assert [make_engine(seed=8).choose_seed(seed) for seed in (None, 0)] == [8, 0]
 
 
 @own_engine(max_queue=2, batching=False)
@@ -175,8 +164,8 @@ async def test_audio_that_nobody_reads_holds_its_place(engine: Engine) -> None:
 
 @own_engine(max_batch=2)
 async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engine) -> None:
-    streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=LONG, seed=1)))) for _ in range(4)]
-    active = set()
+    text, active = LONG[:96], set()
+    streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=text, seed=1)))) for _ in range(4)]
     while not all(stream.done() for stream in streams):
         active.add(sample(engine, "tts_active_requests"))
         await asyncio.sleep(0.01)
@@ -187,11 +176,11 @@ async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engi
 @own_engine(batching=False)
 async def test_time_passes_before_the_first_part_and_without_progress(engine: Engine) -> None:
     """A text whose computation takes longer than --timeout is spoken to its end."""
-    old, waiting = (engine.submit(SpeechRequest(text=LONG, seed=1)) for _ in range(2))
+    old, waiting = (engine.submit(SpeechRequest(text=LONG[:96], seed=1)) for _ in range(2))
     first = await anext(old)
     old.start -= 1000
     waiting.clock.progress -= 1000
-    assert torch.equal(torch.cat([first, await collect(old)]), reference(LONG, 1))
+    assert torch.equal(torch.cat([first, await collect(old)]), reference(LONG[:96], 1))
     with pytest.raises(RequestError, match="did not begin within 60 seconds"):
         await collect(waiting)
     stuck = engine.submit(SpeechRequest(text=LONG, seed=1))
@@ -236,8 +225,7 @@ def test_a_fault_of_the_thread_ends_all_requests() -> None:
         return results
 
     failures: list[bool] = []
-    config = ServingConfig(cpu=True, batching=False)
-    engine = Engine(Voices(config), config)
+    engine = make_engine(batching=False)
     engine.start(on_failure=lambda: failures.append(True))
     wait_until_ready(engine)
     for error in run(call()):
@@ -290,8 +278,7 @@ class FailingVocoder:
 def test_a_computation_that_fails_ends_its_request_alone(vocoder: Any, code: str) -> None:
     requests = [SpeechRequest(text="Two.", seed=1, vocoder=vocoder) for vocoder in ("waveglow", "griffin-lim")]
     with running_engine() as engine:
-        neural = engine.voices.all_loaded()[1]  # WaveGlow
-        neural.vocoder = vocoder
+        engine.voices._loaded["embedded", "waveglow"].vocoder = vocoder
         failure, sound = run(collect_all(engine, requests, return_exceptions=True))
         assert isinstance(failure, RequestError) and failure.status == 500 and failure.code == code
         assert failure.kind == "server_error" and "shapes" not in failure.message
@@ -307,8 +294,7 @@ def test_a_voice_that_cannot_speak_ends_the_start(tmp_path: Path) -> None:
     metadata.pop(CHECKSUM, None)
     (tmp_path / "broken").mkdir()
     save_file(weights, tmp_path / "broken" / "tacotron2.safetensors", metadata)
-    config = ServingConfig(cpu=True, voices=tmp_path)
-    engine = Engine(Voices(config), config)
+    engine = make_engine(shares=False, voices=tmp_path, embedded=False)
     failures: list[bool] = []
     engine.start(on_failure=lambda: failures.append(True))
     run(until(lambda: bool(failures)))

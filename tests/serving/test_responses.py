@@ -33,6 +33,7 @@ class Answer(NamedTuple):
     sent: list[Message]
     log: dict[str, Any]
     stream: SpeechStream
+    pace: ReadingPace
 
     @property
     def body(self) -> bytes:
@@ -50,8 +51,8 @@ def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError]
     """Answer with the audio of a stream; `leaves`: the client leaves while more audio is due."""
 
     async def call() -> Answer:
-        stream = make_stream(*items)
-        chunks = audio_chunks(stream, AudioEncoder("pcm", 22050), ReadingPace(60))
+        stream, pace = make_stream(*items), ReadingPace(60)
+        chunks = audio_chunks(stream, AudioEncoder("pcm", 22050), pace)
         answer = StreamedResponse(chunks, stream.cancel, "audio/pcm", {}, error_chunk)
         scope: dict[str, Any] = {"type": "http"}
         sent: list[Message] = []
@@ -64,7 +65,7 @@ def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError]
             sent.append(message)
 
         await answer(scope, receive, collect)
-        return Answer(sent, scope.get("log", {}), stream)
+        return Answer(sent, scope.get("log", {}), stream, pace)
 
     result: Answer = run(call())
     return result
@@ -75,6 +76,7 @@ def test_an_answer_has_a_mark_of_its_end_unless_the_client_leaves() -> None:
     assert answer.sent[0]["status"] == 200 and answer.body == to_pcm(torch.cat([PART, PART[:3]])).tobytes()
     assert [message["more_body"] for message in answer.sent[1:]] == [True, True, False]
     assert "disconnected" not in answer.log and answer.stream.cancelled
+    assert answer.pace.has_audio and answer.pace.lag == pytest.approx(-2 * 103 / 22050)  # may take twice its time
     answer = send(PART, leaves=True)
     assert answer.stream.cancelled and answer.log == {"disconnected": True}
     assert answer.sent[-1]["more_body"] is True

@@ -25,12 +25,14 @@ def make_stream(timeout: float) -> SpeechStream:
 
 
 async def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
-    """A slow reader receives all that was computed in time."""
-    stream = make_stream(0.01)
+    """A slow reader receives all that was computed in time. The time of the first part stays."""
+    stream, firsts = make_stream(0.01), []
     for item in (torch.ones(2), torch.zeros(1), None):
         stream.put(item)
+        firsts.append(stream.first)
     await asyncio.sleep(0.05)
-    assert (await collect(stream)).tolist() == [1, 1, 0]
+    assert (await collect(stream)).tolist() == [1, 1, 0] and stream.samples == 3
+    assert firsts[0] and set(firsts) == {firsts[0]}
 
 
 async def test_a_stream_without_audio_ends_by_its_time_and_leaves() -> None:
@@ -53,15 +55,6 @@ async def test_progress_sets_the_time_back() -> None:
     assert len(await anext(stream)) == 2
     with pytest.raises(RequestError, match=r"made no progress for 0.8 seconds \(--timeout\)"):
         await anext(stream)
-
-
-async def test_the_time_of_the_first_part_stays() -> None:
-    stream = make_stream(60)
-    stream.put(torch.zeros(3))
-    first = stream.first
-    await asyncio.sleep(0.01)
-    stream.put(torch.zeros(4))
-    assert first is not None and stream.first == first and stream.samples == 7
 
 
 def test_all_problems_are_one_error() -> None:
@@ -145,6 +138,7 @@ def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
 
 
 def test_a_sentence_is_complete_with_the_word_after_it() -> None:
+    """In the middle of a long line, a line break is one of wrapped prose; at the beginning of a text, it ends a title."""
     cutter = SentenceCutter(ended_sentences)
     assert cutter.add("Good morning. It") == []
     assert cutter.add(" is") == ["Good morning."]
@@ -153,13 +147,8 @@ def test_a_sentence_is_complete_with_the_word_after_it() -> None:
     cutter = SentenceCutter(ended_sentences)
     assert cutter.add("One.\n\n ... \n12.\n") == ["One.", "12."]  # a number is a word
     assert cutter.add("?!") == [] and cutter.finish() == []
+    assert cutter.add(long := "a line of prose that goes on and on without a mark") == [] and cutter.finish() == [long]
+    assert cutter.add("A title\nThen") == ["A title"]  # of another text
     for half in ("One.\tTw", "Yes!No", "One. Tw"):
         cutter = SentenceCutter(ended_sentences)
         assert cutter.add(half) == [] and len(cutter) == len(half)
-
-
-def test_after_its_end_a_cutter_begins_another_text() -> None:
-    """In the middle of a long line, a line break is one of wrapped prose; at the beginning of a text, it ends a title."""
-    cutter = SentenceCutter(ended_sentences)
-    assert cutter.add(long := "a line of prose that goes on and on without a mark") == [] and cutter.finish() == [long]
-    assert cutter.add("A title\nThen") == ["A title"]
