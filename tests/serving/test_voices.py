@@ -50,14 +50,11 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     assert voices_of(tmp_path, vocoder="waveglow").vocoders("anna") == [GRIFFIN_LIM]
 
 
-def test_a_folder_replaces_the_second_embedded_voice_of_its_name(tmp_path: Path) -> None:
+def test_a_folder_comes_before_an_embedded_voice_and_a_name_of_openai(tmp_path: Path) -> None:
     embedded(tmp_path / "michael")
-    assert voices_of(tmp_path).vocoders("michael") == [GRIFFIN_LIM]
-
-
-def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp_path: Path) -> None:
     embedded(tmp_path / "nova")
     voices = voices_of(tmp_path)
+    assert voices.vocoders("michael") == [GRIFFIN_LIM]
     assert voices.resolve("nova") == voices.resolve("Nova") == "nova"
     assert {voices.resolve(name) for name in ("alloy", "Alloy", "", None)} == {"embedded"}
     with pytest.raises(RequestError, match="'novak' is not one of embedded, michael, nova"):
@@ -70,24 +67,13 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
     voices = voices_of(folder)
     assert voices.names == ["embedded", "ben", "michael"] and voices.vocoders("ben")[0] == "waveglow"
     (folder / "config.json").write_text('{"name": "mine", "vocoder": "griffin-lim"}')
-    assert (
-        voices_of(folder).names == ["embedded", "michael", "mine"]
-        and voices_of(folder).vocoders("mine")[0] == GRIFFIN_LIM
-    )
+    mine = voices_of(folder)
+    assert mine.names == ["embedded", "michael", "mine"] and mine.vocoders("mine")[0] == GRIFFIN_LIM
     (folder / "config.json").write_text('{"name": "embedded"}')
     with pytest.raises(DataError, match=r"its name, embedded, belongs to .* or change `name` in its config\.json"):
         voices_of(folder)
     assert voices.vocoder_of("ben", None) == voices.vocoder_of("ben", "") == "waveglow"
     assert voices.vocoder_of("ben", GRIFFIN_LIM) == GRIFFIN_LIM
-
-
-@pytest.mark.slow
-def test_settings_of_the_server_reach_each_voice() -> None:
-    voices = Voices(ServingConfig(cpu=True, fp16=True, plain=True))
-    voices.load("cpu")
-    configs = [voice.config for voice in voices.all_loaded()]
-    assert [(config.half, config.int8, config.plain) for config in configs] == [(True, False, True)] * 5
-    assert Voices(ServingConfig(int8=True))._settings.int8
 
 
 def test_mistakes_name_the_folder(tmp_path: Path) -> None:
@@ -121,9 +107,12 @@ def test_a_voice_of_a_folder_speaks_as_the_library_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_of_a_training_are_loaded(tmp_path: Path) -> None:
-    tiny = train_tiny_model("Tacotron2")
-    make_voice(tmp_path / "good" / "tiny", checkpoint_Tacotron2_last__pt=tiny)
-    voices = voices_of(tmp_path / "good", embedded=False)
+def test_checkpoints_of_a_training_are_loaded_with_the_server_s_settings(tmp_path: Path) -> None:
+    links = {f"checkpoint_{name}_last__pt": train_tiny_model(name) for name in ("Tacotron2", "WaveGlow")}
+    make_voice(tmp_path / "tiny", **links)
+    voices = voices_of(tmp_path, embedded=False, fp16=True, plain=True)
     voices.load("cpu")
     assert voices.get(SpeechRequest(text="", voice="tiny")).audio.n_mel_channels == 10
+    configs = [voice.config for voice in voices.all_loaded()]
+    assert [(config.half, config.int8, config.plain) for config in configs] == [(True, False, True)] * 2
+    assert Voices(ServingConfig(int8=True))._settings.int8

@@ -33,10 +33,10 @@ def main() -> int:
         raise DataError("clips.tsv:3: bad\nclips.tsv:4: bad")
     if kind == "crash":
         raise RuntimeError("a fault")
-    if kind == "bar":
-        print("10 %\r100 %\n\x1b[31mred")
-    if kind in ("end", "device"):
-        print("the end" if kind == "end" else os.environ.get(VARIABLE))
+    if kind == "end":
+        print("10 %\r100 %\n\x1b[31mred\nthe end")  # a bar, and a control character
+    if kind == "device":
+        print(os.environ.get(VARIABLE))
     return 0
 
 

@@ -42,10 +42,10 @@ def spans_of(
     return cutting.spans_of(units_of(levels, config, cues, is_one_clip), levels.seconds, config)
 
 
-@pytest.mark.parametrize(("rate", "noise"), [(8000, 1e-4), (22050, 1e-4), (48000, 1e-4), (16000, 0.0), (16000, 2e-2)])
+@pytest.mark.parametrize(("rate", "noise"), [(8000, 1e-4), (22050, 1e-4), (8000, 0.0), (16000, 2e-2)])
 def test_sounds_have_their_times_at_every_rate_and_in_noise(tmp_path: Path, rate: int, noise: float) -> None:
     """22,050 Hz has no whole number of samples in a hundredth of a second: times must not drift."""
-    parts = [(1.0 + number % 3, 0.3 + 0.1 * (number % 4)) for number in range(60)]
+    parts = [(1.0 + number % 3, 0.3 + 0.1 * (number % 4)) for number in range(40)]
     times = talk(tmp_path / "talk.wav", parts, rate, noise)
     levels = measure_levels(tmp_path / "talk.wav")
     sounds = find_sounds(levels, 0.2)
@@ -69,8 +69,8 @@ def test_clicks_are_no_sounds_and_short_pauses_divide_none() -> None:
 
 def test_clips_have_allowed_lengths_and_all_of_the_speech(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
-    parts = [(float(a), float(b)) for a, b in generator.uniform([0.4, 0.25], [5.0, 1.2], (200, 2))]
-    times = talk(tmp_path / "talk.wav", parts)
+    parts = [(float(a), float(b)) for a, b in generator.uniform([0.4, 0.25], [5.0, 1.2], (100, 2))]
+    times = talk(tmp_path / "talk.wav", parts, 8000)
     config = CuttingConfig()
     spans = spans_of(measure_levels(tmp_path / "talk.wav"), config)
     assert all(one.end <= other.start for one, other in pairwise(spans))

@@ -1,11 +1,10 @@
-"""studio/prepare/recognition.py against an endpoint on this machine that behaves well, badly, and for a while badly."""
+"""studio/prepare/recognition.py against an endpoint that behaves well, badly, and for a while badly."""
 
 import json
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,43 +16,30 @@ from studio.prepare.arguments import TextConfig
 from studio.prepare.ledger import ClipSound, Ledger
 from studio.prepare.recognition import recognise
 
-pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
+httpx = pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
 
 GOOD = (200, json.dumps({"text": " Good | morning. "}).encode())
 
 
-class Endpoint(ThreadingHTTPServer):
-    """Answers with the statuses in `plan`, then with 200; counts and stores the requests."""
+class Endpoint:
+    """In this process: answers with the statuses in `plan`, then with 200; stores the requests."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
         self.plan: list[tuple[int, bytes]] = []
-        self.requests: list[tuple[str, str, bytes]] = []
+        self.requests: list[Any] = []
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, self.headers.get("Authorization", ""), body))
-        status, answer = self.server.plan.pop(0) if self.server.plan else GOOD
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, request: Any) -> Any:
+        request.read()
+        self.requests.append(request)
+        status, content = self.plan.pop(0) if self.plan else GOOD
+        return httpx.Response(status, content=content)
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    server = Endpoint()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+def endpoint(monkeypatch) -> Endpoint:
+    endpoint = Endpoint()
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(endpoint.answer)))
+    return endpoint
 
 
 @pytest.fixture
@@ -63,9 +49,9 @@ def sounds(tmp_path: Path) -> list[ClipSound]:
     return [ClipSound(tmp_path / "a.wav", "1"), ClipSound(tmp_path / "b.wav", "2"), ClipSound(tmp_path / "b.wav", "2")]
 
 
-def config(endpoint: Endpoint) -> TextConfig:
-    url = f"http://127.0.0.1:{endpoint.server_port}/v1/"
-    return TextConfig(language="de", transcriber=url, transcriber_model="m", transcriber_requests=1)
+CONFIG = TextConfig(
+    language="de", transcriber="http://words.example/v1/", transcriber_model="m", transcriber_requests=1
+)
 
 
 def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
@@ -73,14 +59,14 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
     endpoint.plan = [GOOD, (200, b'{"text": "Good night."}')]
     for _ in range(2):
         with Ledger(tmp_path / "words.jsonl") as ledger:
-            assert recognise(sounds, config(endpoint), ledger, 1) == {"1": "Good morning.", "2": "Good night."}
-    assert len(endpoint.requests) == 2
-    path, key, body = endpoint.requests[0]
-    assert (path, key) == ("/v1/audio/transcriptions", "Bearer secret")
-    assert b'filename="a.wav"' in body and b'filename="b.wav"' in endpoint.requests[1][2]
-    assert b'name="language"\r\n\r\nde' in body and b'name="model"\r\n\r\nm' in body and b"RIFF" in body
+            assert recognise(sounds, CONFIG, ledger, 1) == {"1": "Good morning.", "2": "Good night."}
+    first, second = endpoint.requests
+    assert (first.url.path, first.headers["authorization"]) == ("/v1/audio/transcriptions", "Bearer secret")
+    assert b'filename="a.wav"' in first.content and b'filename="b.wav"' in second.content
+    for part in (b'name="language"\r\n\r\nde', b'name="model"\r\n\r\nm', b"RIFF"):
+        assert part in first.content
     with Ledger(tmp_path / "words.jsonl") as ledger:
-        recognise(sounds, replace(config(endpoint), transcriber_model="another"), ledger, 1)
+        recognise(sounds, replace(CONFIG, transcriber_model="another"), ledger, 1)
     assert len(endpoint.requests) == 4
     assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
 
@@ -89,8 +75,10 @@ def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, t
     monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
     endpoint.plan = [(503, b"busy"), (429, b"slow down")]
     with Ledger(tmp_path / "words.jsonl") as ledger:
-        assert len(recognise(sounds, config(endpoint), ledger, 1)) == 2
+        assert len(recognise(sounds, CONFIG, ledger, 1)) == 2
     assert len(endpoint.requests) == 4
+    monkeypatch.undo()
+    monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
     settings, message = TextConfig(transcriber="http://127.0.0.1:9/v1"), "--transcriber http://127.0.0.1:9/v1/audio"
     with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
         recognise(sounds, settings, ledger, 1)
@@ -108,6 +96,6 @@ def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, t
 def test_refusals_are_one_error_and_words_so_far_are_stored(endpoint, sounds, tmp_path: Path, answer, message) -> None:
     endpoint.plan = [(200, b'{"text": "first"}'), answer]
     with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
-        recognise(sounds, config(endpoint), ledger, 1)
+        recognise(sounds, CONFIG, ledger, 1)
     with Ledger(tmp_path / "words.jsonl") as ledger:
         assert list(ledger.values.values()) == ["first"]

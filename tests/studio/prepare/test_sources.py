@@ -90,7 +90,7 @@ def test_only_lossy_formats_may_exceed_full_scale(tmp_path: Path) -> None:
         read(save(tmp_path / "a.wav", 1.02 * square, subtype="FLOAT"))
 
 
-@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (48000, 2), (96000, 6)])
+@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (48000, 6)])
 def test_rates_and_channels_become_mono_at_one_rate(tmp_path: Path, rate: int, channels: int) -> None:
     noise = 0.1 * np.random.default_rng(0).standard_normal(2 * RATE)
     audio = at_rate(np.pad(noise, 11025), RATE, rate)
