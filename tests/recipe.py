@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import functools
 import io
+import json
 import os
 import resource
 import runpy
@@ -24,7 +25,6 @@ import pytest
 import torch
 
 from common.run.interrupt import StopRequest
-from common.run.nvlog import read_log
 from tests.forks import ROOT, Fork, can_fork
 
 if TYPE_CHECKING:
@@ -154,6 +154,16 @@ def fresh_state(model: str, folder: Path, *words: object) -> "TrainState":
 
     options, spec = parse_training_arguments([*flags(model, folder), *map(str, words)], REGISTRY, "")
     return train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))[0]
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read the records of a log, non-finite numbers as floats; the last line may be one that is being written."""
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    assert all(line.startswith("DLLL ") for line in lines)
+    records = [json.loads(line.removeprefix("DLLL ")) for line in lines]
+    for data in (record["data"] for record in records if "data" in record):
+        data |= {name: float(value) for name, value in data.items() if value in ("NaN", "Infinity", "-Infinity")}
+    return records
 
 
 def read_steps(path: Path) -> list[tuple[object, dict]]:

@@ -20,7 +20,7 @@ import torch
 
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
-from common.run.nvlog import NvLog, read_log
+from common.run.nvlog import NvLog
 from common.training.sampler import steps
 from tests.recipe import (
     ENVIRONMENT,
@@ -31,6 +31,7 @@ from tests.recipe import (
     finish,
     flags,
     largest_file,
+    read_log,
     read_steps,
     start,
     start_ranks,

@@ -18,8 +18,7 @@ from common.data.mels import save_mel
 from common.data.pictures import save_figure
 from common.errors import DataError
 from common.files import TEMPORARY
-from common.run.nvlog import read_log
-from tests.recipe import Result, call, flags, largest_file, speech_flags, succeed
+from tests.recipe import Result, call, flags, largest_file, read_log, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20

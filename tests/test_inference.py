@@ -16,8 +16,8 @@ from scipy.io import wavfile
 
 import inference
 from common.inference.outputs import how_to_play
-from common.run.nvlog import NvLog, read_log
-from tests.recipe import MODELS, ROOT, SHARED, call, clips, flags, read_steps, run, speech_flags, succeed
+from common.run.nvlog import NvLog
+from tests.recipe import MODELS, ROOT, SHARED, call, clips, flags, read_log, read_steps, run, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,7 @@ import pytest
 import soundfile
 from nbclient import NotebookClient
 
-from common.run.nvlog import read_log
-from tests.recipe import ROOT
+from tests.recipe import ROOT, read_log
 
 NOTEBOOK = ROOT / "notebooks/tour.ipynb"
 

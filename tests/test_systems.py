@@ -11,10 +11,9 @@ import pytest
 import soundfile
 
 from common.checkpoint.files import load_checkpoint
-from common.run.nvlog import read_log
 from common.system import lock_file, lock_for_process, locked_folder, remove_locked
 from studio.project import Project
-from tests.recipe import ENVIRONMENT, ROOT, flags
+from tests.recipe import ENVIRONMENT, ROOT, flags, read_log
 from tests.studio.projects import make_project
 
 ONLY_POSIX = "needs Linux or macOS; on Windows, run it in WSL 2 (README.md, Systems)"

@@ -13,8 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
-from common.run.nvlog import read_log
-from tests.recipe import flags, fresh_state, read_parameters, read_steps, run, succeed, train_tiny_model
+from tests.recipe import flags, fresh_state, read_log, read_parameters, read_steps, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 

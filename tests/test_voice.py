@@ -15,8 +15,7 @@ import synthesizer
 from common.checkpoint import __main__ as checkpoint
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
-from common.run.nvlog import read_log
-from tests.recipe import MODELS, ROOT, Result, run, succeed, train_tiny_model
+from tests.recipe import MODELS, ROOT, Result, read_log, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 

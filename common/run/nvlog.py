@@ -38,7 +38,7 @@ Step = str | tuple[int, ...]  # "PARAMETER", or (), (epoch,), (epoch, iteration)
 PREFIX = "DLLL "
 RECORD = "DLL "  # start of the lines on stdout that repeat a record
 PARAMETER = "PARAMETER"
-NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class Metric(NamedTuple):
@@ -269,21 +269,6 @@ class NvLog(Log):
         return format(value, spec or ("d" if isinstance(value, Integral) else ".6g"))
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read all records of a log, with non-finite numbers as floats, leaving out a record that is still being written.
-
-    Raises DataError for a file that cannot be read and, as `path:line`, for the first line that is not a record.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot read the log ({error})") from error
-    lines = text.split("\n")
-    if not lines[-1] or _is_torn(lines[-1]):  # empty after the last line feed, or an incomplete record
-        lines.pop()
-    return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
-
-
 def _is_torn(line: str) -> bool:
     """Return True if a last line without a line feed is the incomplete record of a killed run."""
     return (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None
@@ -296,22 +281,6 @@ def parse_line(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
-
-
-def _record(line: str, where: str) -> dict[str, Any]:
-    record = parse_line(line)
-    if record is None:
-        raise DataError(
-            f"{where}: got {line[:60]!r}, wanted '{PREFIX}' and a JSON object; "
-            "delete the line if a killed run cut it short"
-        )
-    if isinstance(record.get("data"), dict):
-        record["data"] = {name: _number_again(value) for name, value in record["data"].items()}
-    return record
-
-
-def _number_again(value: Any) -> Any:
-    return NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _json_safe(value: Any) -> Any:

