@@ -12,13 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -29,14 +23,13 @@ from benchmarks.machine import Work, count_flops
 from benchmarks.sizes import Setting
 from common import precision
 from common.audio.stft import AudioConfig
-from common.checkpoint.files import save_checkpoint
 from common.fast import Request
 from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
 from common.kernels.int8 import can_multiply
 from common.run.distributed import Dist
-from common.spec import Options, config_of
+from common.spec import Options
 from common.training.arguments import parse_training_arguments
 from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
@@ -49,27 +42,24 @@ from waveglow.data_function import WaveGlowBatch
 
 # B clips, S symbols, T frames, N samples
 
-ROOT = Path(__file__).resolve().parent.parent
 AUDIO = AudioConfig()
 SECONDS_PER_FRAME = AUDIO.hop_length / AUDIO.sampling_rate
 SYMBOLS = 148  # number of symbol ids
 # Roughly the lengths of LJSpeech's clips, with a mean of 566 frames.
 MEDIAN_FRAMES, SPREAD, SHORTEST, LONGEST = 545, 0.4, 100, 870
 FRAMES_PER_SYMBOL = 5.66
-HUM = 0.02  # standard deviation of random values that replace zero weights
 IN_INT8 = "int8 (reference: float32)"
-POLL = 0.002  # seconds between two checks for a file
 
 
 class Case(NamedTuple):
-    """A row of the table: two calls that do the same work, and its amount in units; None if the figure is in seconds."""
+    """A row of the table: two calls that do the same work, and its amount in units."""
 
     name: str
     unit: str
-    amount: float | None
+    amount: float
     reference: Callable[[], Any]
     ours: Callable[[], Any]
-    work: Callable[[], list[Work]] | None  # runs the reference once and counts its operations
+    work: Callable[[], list[Work]]  # runs the reference once and counts its operations
     half: bool = False  # True if products may be in half precision
     ms_each: bool = False  # True to print milliseconds per unit too
     int8: bool = False  # True if products may be in 8 bits
@@ -275,59 +265,6 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
     return Case(title, "x real time", seconds, *calls, work, request.half, int8=request.int8)
 
 
-def starting(setting: Setting, title: str, frames: int, output_name: str, flag: str = "") -> Case:
-    """Case from the start of a process to sound in a file, which `flag` may name.
-
-    Both models are checkpoints on disk. Zero weights are replaced by small random ones, so that the output is not silence.
-    """
-    # The folder is removed with the last reference to the case's calls.
-    options, place = synthesis_options(setting), TemporaryDirectory()
-    folder = Path(place.name)
-    words = ["-i", folder / "phrase.txt", "-o", folder, "--gate-threshold", 1, "--longest-piece", 0]
-    words += ["--cpu"] * (setting.device.type == "cpu")
-    words += ["--fp16"] * (setting.amp and "--cpu" not in words)
-    words += ["--max-decoder-steps", frames]
-    (folder / "phrase.txt").write_text(latency.sentence(setting.sizes.input_length) + "\n", encoding="utf-8")
-    for role in ("acoustic", "vocoder"):
-        spec, model = (loaded := make_ready(role, options, torch.device("cpu"))).spec, loaded.model
-        for weight in model.parameters():
-            if not weight.any():
-                nn.init.normal_(weight, std=HUM)
-        path = folder / f"{spec.flag}.pt"
-        save_checkpoint(path, {"config": config_of(model), "state_dict": model.state_dict()})
-        words += [f"--{spec.flag}", path]
-    more = [flag, folder / output_name] if flag else []
-    return Case(
-        f"{title}, {frames} frames, WaveGlow-{setting.sizes.inference_channels}",
-        "s",
-        None,
-        lambda: wait_for(Path(place.name) / "audio_0.wav", *words, "--plain"),
-        lambda: wait_for(Path(place.name) / output_name, *words, *more),
-        None,
-    )
-
-
-def wait_for(sound: Path, *words: object) -> None:
-    """Run inference.py until a file contains sound. Raises RuntimeError, with its output, if it ends without sound."""
-    sound.unlink(missing_ok=True)
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "inference.py", *map(str, words)]
-    pipe = subprocess.PIPE
-
-    def has_sound() -> bool:
-        return sound.exists() and sound.stat().st_size > 0
-
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT) as process:
-        try:
-            while not has_sound() and process.poll() is None:
-                time.sleep(POLL)
-        finally:
-            process.kill()  # the rest of the run is not measured
-        output, _ = process.communicate()
-    if not has_sound():
-        raise RuntimeError(f"{' '.join(command)}: {output.decode()}")
-
-
 def synthesis_options(setting: Setting, frames: int | None = None) -> dict[str, Any]:
     """Options of the latency benchmark for a text of the setting's length; `frames` overrides its number of frames."""
     sizes = setting.sizes
@@ -353,15 +290,6 @@ def step_bytes(model: Any, half: bool) -> int:
     return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
 
 
-def first_sounds(setting: Setting) -> list[MakeCase]:
-    """Cases from the start of inference.py: to the whole sound of a short text, and to the first sound with --stream."""
-    sizes, live = setting.sizes, "Start to first sound (reference: to all of it)"
-    return [
-        functools.partial(starting, setting, "Start to sound", sizes.first_frames, "audio_0.wav"),
-        functools.partial(starting, setting, live, sizes.decoder_frames, "live", "--stream"),
-    ]
-
-
 # By a row's name, what lists its cases: by batch size, number of channels or number format.
 ROWS: dict[str, Callable[[Setting], Iterable[MakeCase]]] = {
     "tacotron2-training": lambda one: [functools.partial(tacotron2_step, one, batch) for batch in one.sizes.batches],
@@ -369,5 +297,4 @@ ROWS: dict[str, Callable[[Setting], Iterable[MakeCase]]] = {
     "tacotron2-inference": lambda one: [functools.partial(decoding, one, half) for half in (False, True)],
     "waveglow-inference": waveglow_inference,
     "text-to-wav": text_to_wav,
-    "first-sound": first_sounds,
 }

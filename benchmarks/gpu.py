@@ -41,14 +41,7 @@ CLOCK = (
     *("--training-files", "filelists/clock_audio_text_train_filelist.txt"),
     *("--validation-files", "filelists/clock_audio_text_val_filelist.txt"),
 )
-ROWS = (
-    "tacotron2-training",
-    "waveglow-training",
-    "tacotron2-inference",
-    "waveglow-inference",
-    "text-to-wav",
-    "first-sound",
-)
+ROWS = ("tacotron2-training", "waveglow-training", "tacotron2-inference", "waveglow-inference", "text-to-wav")
 # Flags of train.py that choose another way or number format; a compiler takes minutes.
 WAYS = {
     "tacotron2-training": ("--amp-dtype bfloat16", "--graphs", "--compile"),

@@ -26,7 +26,6 @@ class Sizes:
     input_length: int = 128  # symbols to speak
     decoder_frames: int = 600
     vocoder_frames: int = 400
-    first_frames: int = 60
 
 
 CPU = Sizes()
@@ -44,7 +43,6 @@ QUICK = Sizes(
     input_length=12,
     decoder_frames=20,
     vocoder_frames=20,
-    first_frames=10,
 )
 
 

@@ -45,44 +45,37 @@ TITLES = ("measurement", "reference", "ours", "ratio", "limit", "share of it")
 
 @dataclass(frozen=True, kw_only=True)
 class CaseRow:
-    """Figures of a case in its unit; `limit` is None if no operations are counted."""
+    """Figures of a case in its unit; more of it is faster."""
 
     name: str
     unit: str
-    higher_is_better: bool
     reference: float
     ours: float
-    limit: float | None
+    limit: float
     ms_each: bool = False
 
     @property
     def ratio(self) -> float:
         """Speed of ours relative to the reference."""
-        return self._speedup(self.ours, self.reference)
+        return self.ours / self.reference
 
     @property
-    def share(self) -> float | None:
+    def share(self) -> float:
         """Speed of ours relative to the machine's limit."""
-        return None if self.limit is None else self._speedup(self.ours, self.limit)
-
-    def _speedup(self, ours: float, other: float) -> float:
-        return ours / other if self.higher_is_better else other / ours
+        return self.ours / self.limit
 
     def cells(self) -> list[str]:
         """Cells of the table."""
         figures = [self._figure(value) for value in (self.reference, self.ours, self.limit)]
-        share = "-" if self.share is None else f"{100 * self.share:.0f} %"
-        return [self.name, *figures[:2], f"{self.ratio:.2f}", figures[2], share]
+        return [self.name, *figures[:2], f"{self.ratio:.2f}", figures[2], f"{100 * self.share:.0f} %"]
 
-    def _figure(self, value: float | None) -> str:
-        if value is None:
-            return "-"
+    def _figure(self, value: float) -> str:
         each = f" ({1000 / value:.3g} ms each)" if self.ms_each else ""
         return f"{value:,.0f} {self.unit}{each}" if value >= 1000 else f"{value:.3g} {self.unit}{each}"
 
     def record(self) -> dict[str, Any]:
         """All fields, for JSON."""
-        fields = ("name", "unit", "higher_is_better", "reference", "ours", "ratio", "limit", "share")
+        fields = ("name", "unit", "reference", "ours", "ratio", "limit", "share")
         return {name: getattr(self, name) for name in fields}
 
 
@@ -192,22 +185,12 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> CaseRow:
     calls = (case.reference, case.ours)  # alternately
     pairs = [[time_call(call, machine.device)[1] for call in calls] for _ in range(repeats)]
     reference, ours = map(statistics.median, zip(*pairs, strict=True))
-    limit = None
-    if case.work:  # last, since counting fragments memory
-        limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
-
-    def figure(seconds: float) -> float:
-        return seconds if case.amount is None else case.amount / seconds
-
-    return CaseRow(
-        name=case.name,
-        unit=case.unit,
-        higher_is_better=case.amount is not None,
-        reference=figure(reference),
-        ours=figure(ours),
-        limit=None if limit is None else figure(limit),
-        ms_each=case.ms_each,
-    )
+    # Last, since counting fragments memory.
+    limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
+    figures = {
+        name: case.amount / seconds for name, seconds in (("reference", reference), ("ours", ours), ("limit", limit))
+    }
+    return CaseRow(name=case.name, unit=case.unit, ms_each=case.ms_each, **figures)
 
 
 def prepare(device: torch.device) -> None:
