@@ -138,18 +138,6 @@ def values_of(action: argparse.Action) -> str:
     return f"{name} …" if action.nargs in ("+", "*") else name
 
 
-def merge(ours: Tables, other: Tables) -> Tables:
-    """Put two parsers' flags in one set of tables; cells that differ are joined with a slash."""
-    merged = {title: dict(flags) for title, flags in ours.items()}
-    for title, flags in other.items():
-        rows = merged.setdefault(title, {})
-        for name, flag in flags.items():
-            mine = rows.get(name, flag)
-            cells = zip(mine, flag, strict=True)
-            rows[name] = Flag(*(a if a == b else f"{a or 'none'} / {b or 'none'}" for a, b in cells))
-    return merged
-
-
 def lines_of(tables: Tables, written: dict[str, dict[str, Flag]]) -> Iterator[str]:
     """Markdown tables, each below its title; a table that an earlier command already has becomes a link.
 
@@ -186,18 +174,18 @@ def anchor(title: str) -> str:
 
 
 def training_tables() -> Tables:
-    """Merge train.py's tables of every model."""
-    tables: Tables = {}
+    """train.py's tables: those that all models share, with the defaults of each, then the models' own."""
+    tables = tables_of(capture_parser(lambda words: parse_training_arguments(words, REGISTRY, "")))
     for name in REGISTRY:
         parse = partial(lambda name, words: parse_training_arguments(["-m", name, *words], REGISTRY, ""), name)
-        ours = tables_of(capture_parser(parse))
-        tables = merge(tables, ours) if tables else ours
+        own = tables_of(capture_parser(parse))
+        tables |= {title: flags for title, flags in own.items() if title not in tables}
     return tables
 
 
 def page() -> str:
     """Write the whole page."""
-    lines = [HEAD, "## train.py\n", f"Where models differ, a slash divides {' and '.join(REGISTRY)}.\n"]
+    lines = [HEAD, "## train.py\n"]
     written: dict[str, dict[str, Flag]] = {}
     lines += lines_of(training_tables(), written)
     for command in COMMANDS:

@@ -72,8 +72,8 @@ def _draw_scatter(axes: Axes, durations: Floats, characters: Floats) -> None:
     for number, (name, values) in enumerate(kinds.items(), 1):
         far = outliers(values).indices
         label = f"outliers of {name}, beyond {OUTLIER_DEVIATIONS:g} MADs: {len(far)}"
-        ring = {"facecolors": "none", "edgecolors": COLOURS[number], "s": 40 * number}
-        axes.scatter(durations[far], characters[far], label=label, **ring)
+        x, y = durations[far], characters[far]
+        axes.scatter(x, y, s=40 * number, facecolors="none", edgecolors=COLOURS[number], label=label)
     axes.set(xlim=(0, None), ylim=(0, None), title="duration against characters")
     axes.set(xlabel="duration (s)", ylabel="characters of the text")
     axes.legend(loc="upper left")
