@@ -296,11 +296,6 @@ def allocated_memory(device: torch.device) -> int | None:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
 
 
-def reserved_memory(device: torch.device) -> int | None:
-    """Return the bytes that PyTorch has reserved on a GPU, including those of recorded graphs; None on a CPU."""
-    return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
-
-
 def total_memory(device: torch.device) -> int | None:
     """Return the bytes of a GPU's memory; None on a CPU."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None

@@ -7,7 +7,6 @@ them without root. Their licence, CC-BY-SA 3.0, requires attribution to the spea
 from __future__ import annotations
 
 import gzip
-import importlib
 import os
 import re
 import shutil
@@ -16,11 +15,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
+import numpy as np
+import soundfile
 
 from common.data.recordings import Recording, Rows
 from common.errors import DataError
-from common.files import is_current
+from common.files import atomic_write, is_current
+from common.progress import show_progress
 
 PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
 SOUNDS = Path("usr/share/asterisk/sounds/en_US_f_Allison")  # in the packages, as the next one
@@ -29,16 +30,14 @@ TRANSCRIPTS = "core-sounds-en.txt"
 FOLDER_VARIABLE = "ASTERISK_SOUNDS"
 NOTICE = "Asterisk core sounds, spoken by Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it"
 NOT_SPEECH = re.compile(r"[\[(<]")  # in notes such as [ascending tones]
-FILES_AT_ONCE = 64  # files per ffmpeg process, as starting one takes longer than a clip
+RATE = 16_000  # Hz
 
 
 def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
     """Decode all prompts that are speech to folder/decoded/*.wav at 16 kHz, and return their rows.
 
-    `environment` may name a folder of the prompts in FOLDER_VARIABLE. Raises DataError if ffmpeg is missing, or if they
-    cannot be downloaded or decoded.
+    `environment` may name a folder of the prompts in FOLDER_VARIABLE. Raises DataError if they cannot be downloaded or decoded.
     """
-    ffmpeg = find_ffmpeg()
     try:
         sounds, transcripts = find_sounds(folder, environment.get(FOLDER_VARIABLE))
         texts = {prompt: text for prompt, text in read_transcripts(transcripts).items() if is_speech(text)}
@@ -48,24 +47,11 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
             raise DataError(f"{sounds}: none of the .g722 files that {transcripts} lists")
         decoded = folder / "decoded"
         pairs = [(source, decoded / f"{prompt.replace('/', '_')}.wav") for prompt, source in there.items()]
-        decode(pairs, ffmpeg, decoded)
+        decode(pairs)
     except OSError as error:
         raise DataError(f"{error.filename or folder}: {error.strerror or error}") from None
     recordings = [Recording(row, wav, texts[prompt]) for row, (prompt, (_, wav)) in enumerate(zip(there, pairs))]
     return Rows(decoded, recordings, {})
-
-
-def find_ffmpeg() -> str:
-    """Find ffmpeg on PATH, or inside the package imageio-ffmpeg."""
-    if found := shutil.which("ffmpeg"):
-        return found
-    try:
-        return str(importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe())
-    except (ImportError, RuntimeError):
-        raise DataError(
-            "ffmpeg: not installed, and the Asterisk prompts are G.722, which it decodes; install it "
-            "(`apt-get install ffmpeg`, or without root `pip install imageio-ffmpeg`) and run again"
-        ) from None
 
 
 def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
@@ -140,21 +126,20 @@ def is_speech(text: str) -> bool:
     return bool(text) and not NOT_SPEECH.search(text)
 
 
-def decode(pairs: Sequence[tuple[Path, Path]], ffmpeg: str, folder: Path) -> None:
-    """Decode the G.722 files whose wav is missing or older to 16-bit wavs in `folder`."""
+def decode(pairs: Sequence[tuple[Path, Path]]) -> None:
+    """Decode the G.722 files whose wav is missing or older to 16-bit wavs. Raises DataError without PyAV, or for a damaged file."""
+    try:
+        import av
+    except ImportError:
+        raise DataError("the Asterisk prompts are G.722, which PyAV decodes: `pip install av`, and run again") from None
     todo = [(g722, wav) for g722, wav in pairs if not is_current(wav, g722)]
-    folder.mkdir(parents=True, exist_ok=True)
-    bar = tqdm(total=len(todo), desc="decoding", unit="clip", disable=None)  # None: a bar on a terminal only
-    with bar, tempfile.TemporaryDirectory(prefix="decoding.", dir=folder.parent) as staging:
-        for start in range(0, len(todo), FILES_AT_ONCE):
-            batch = todo[start : start + FILES_AT_ONCE]
-            command = [ffmpeg, "-v", "error", "-nostdin"]
-            for g722, _ in batch:
-                command += ["-f", "g722", "-i", str(g722.resolve())]
-            for number, (_, wav) in enumerate(batch):
-                # bitexact: without the version of ffmpeg in the header
-                command += ["-map", f"{number}:a", "-c:a", "pcm_s16le", "-fflags", "+bitexact", wav.name]
-            _run(command, Path(staging))
-            for _, wav in batch:
-                os.replace(Path(staging, wav.name), wav)
-            bar.update(len(batch))
+    for g722, wav in show_progress(todo, len(todo), "decoding", "clip"):
+        try:
+            with av.open(str(g722), format="g722") as container:
+                parts = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
+        except av.error.FFmpegError as error:
+            raise DataError(f"{g722}: not G.722, or damaged ({error.strerror})") from None
+        if not parts:
+            raise DataError(f"{g722}: no samples in it")
+        with atomic_write(wav) as file:
+            soundfile.write(file, np.concatenate(parts), RATE, "PCM_16", format="WAV")

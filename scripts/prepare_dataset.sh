@@ -7,7 +7,7 @@
 #
 # Other recordings: bash scripts/prepare_dataset.sh --dataset FOLDER|LIST|asterisk [flags] [DATASET_PATH] checks them, converts them if
 # needed and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts, CC-BY-SA
-# 3.0, fetched as Debian packages (or read from the folder ASTERISK_SOUNDS); it needs ffmpeg.
+# 3.0, fetched as Debian packages (or read from the folder ASTERISK_SOUNDS); it needs the package av.
 set -euo pipefail
 
 url=${LJSPEECH_URL:-https://data.keithito.com/data/speech/LJSpeech-1.1.tar.bz2}

@@ -2,7 +2,7 @@
 
     bash scripts/prepare_dataset.sh --dataset voice/                       # voice/metadata.csv, voice/wavs/ID.wav
     bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
-    bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs ffmpeg
+    bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs av
 
 metadata.csv has rows id|text or id|raw text|normalised text, or columns with a heading; audio is wav, flac, ogg, opus or mp3.
 If all clips can be used as they are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to
