@@ -110,24 +110,6 @@ def test_spoken_sentences_equal_the_output_of_the_english_cleaners() -> None:
     assert all(re.fullmatch(r"[a-z',.;:?! -]+", clip.spoken) for clip in clips)
 
 
-@pytest.mark.parametrize(
-    ("hour", "minute", "relative", "digital"),
-    [
-        (7, 15, "a quarter past seven", "seven fifteen"),
-        (21, 48, "twelve minutes to ten", "nine forty eight"),
-        (18, 5, "five minutes past six", "six oh five"),
-        (11, 59, "one minute to noon", "eleven fifty nine"),
-        (23, 45, "a quarter to midnight", "eleven forty five"),
-        (0, 30, "half past twelve", "twelve thirty"),
-        (12, 0, "noon", "twelve"),
-        (16, 0, "four o'clock", "four"),
-    ],
-)
-def test_times_as_words(hour: int, minute: int, relative: str, digital: str) -> None:
-    assert make_corpus.relative_time(hour, minute) == relative
-    assert make_corpus.digital_time(hour, minute) == digital
-
-
 def test_every_time_in_every_template_reads_back() -> None:
     for number in range(60):
         assert WORDS[make_corpus.number_words(number)] == number

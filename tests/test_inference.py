@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from scipy.io import wavfile
 import inference
 from common.inference.outputs import how_to_play
 from common.run.nvlog import NvLog
-from tests.recipe import MODELS, ROOT, SHARED, call, clips, flags, read_log, read_steps, run, speech_flags, succeed
+from tests.recipe import MODELS, ROOT, SHARED, call, clips, flags, read_parameters, read_steps, run, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +43,6 @@ def sounds(folder: Path) -> list[bytes]:
 def numbers(folder: Path) -> dict[str, float]:
     """The last run's values under the empty step."""
     return [data for step, data in read_steps(folder / "nvlog.json") if step == ()][-1]
-
-
-def settings(folder: Path) -> dict[str, Any]:
-    """The settings that the log has."""
-    records = read_log(folder / "nvlog.json")
-    return {
-        name: value for record in records if record.get("step") == "PARAMETER" for name, value in record["data"].items()
-    }
 
 
 def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
@@ -161,7 +153,7 @@ def test_the_log_of_speech_and_of_the_settings_of_checkpoints(quickstart: Quicks
     assert min(parts) > 0 and sum(parts) <= said["latency"]
     plain = numbers(quickstart.folder / "griffin-lim")
     assert set(plain) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
-    flags = settings(quickstart.folder / "waveglow")
+    flags = read_parameters(quickstart.folder / "waveglow/nvlog.json")
     assert flags["n_mel_channels"] == 10
     assert flags["text_cleaners"] == ["english_cleaners"]
     assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24
@@ -266,7 +258,7 @@ def test_refusals(tmp_path: Path, given: list[str], problem: str) -> None:
 def test_the_reading_changes_the_speech_and_stands_in_the_log(tmp_path: Path) -> None:
     for reading in ("spoken", "as-published"):
         succeed("inference.py", *tiny(tmp_path / reading, [NUMBERS]), *QUIET, "--text-reading", reading)
-        assert settings(tmp_path / reading)["text_reading"] == reading
+        assert read_parameters(tmp_path / reading / "nvlog.json")["text_reading"] == reading
     assert sounds(tmp_path / "spoken") != sounds(tmp_path / "as-published")
 
 
@@ -278,7 +270,7 @@ def test_phrases_by_flag_and_from_standard_input_are_those_of_a_file(tmp_path: P
     shown = [f"{tmp_path}/audio_0.wav  0.17 s  Two.", f"{tmp_path}/audio_1.wav  0.70 s  It is three. Two.  (2 pieces)"]
     assert [line.partition("  (never")[0] for line in out[1:3]] == shown and len(out) == 5
     assert out[3].startswith("DLL ") and "latency" in out[3] and out[4].endswith(how_to_play(tmp_path / "audio_0.wav"))
-    assert settings(tmp_path)["text"] == texts
+    assert read_parameters(tmp_path / "nvlog.json")["text"] == texts
     spoken = sound(tmp_path / "audio_0.wav")
     piped = [sys.executable, "inference.py", "-i", "-", *map(str, voice), "--verbose"]
     done = subprocess.run(piped, cwd=ROOT, input="Two.\nI ☃ it.\n", capture_output=True, text=True)

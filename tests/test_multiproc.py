@@ -216,10 +216,7 @@ def test_a_rank_that_is_left_over_in_the_environment_is_refused(monkeypatch) -> 
     for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RANK", "0")
-    with (
-        pytest.raises(UsageError, match=r"RANK=0.*, without WORLD_SIZE, MASTER_ADDR, MASTER_PORT:"),
-        session(cpu=True),
-    ):
+    with pytest.raises(UsageError, match=r"RANK=0.*, without WORLD_SIZE, MASTER_ADDR, MASTER_PORT:"), session(cpu=True):
         pass
 
 

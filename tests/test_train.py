@@ -133,9 +133,7 @@ def test_an_epoch_whose_clips_are_done_in_batches_of_another_size_is_followed_by
     assert [len(names) for names in steps] == [3, 3]
 
 
-def test_checkpoints_and_validations_when_due_and_at_the_end_where_nothing_is_left_to_train(
-    tmp_path: Path,
-) -> None:
+def test_checkpoints_and_validations_when_due_and_at_the_end_where_nothing_is_left_to_train(tmp_path: Path) -> None:
     words = ["--epochs", 6, "--epochs-per-checkpoint", 3, "--epochs-per-validation", 2]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
     before = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")

@@ -79,18 +79,6 @@ def test_each_item_equals_the_plain_models(session, source, monkeypatch, lengths
     assert len(lengths) == 1 or max_steps == 4 or len(set(audio_lengths.tolist())) > 1
 
 
-def test_an_item_is_the_same_in_any_batch_and_at_any_place(session) -> None:
-    inputs, seeds = batch_of([8, 17, 5]), np.array([5, 1, 9])
-    audio, lengths, *_ = session.run(None, inputs | {"seeds": seeds})
-    for order in ([0], [2, 0], [1, 2, 0]):
-        longest = max(inputs["lengths"][order])
-        some = {"ids": inputs["ids"][order, :longest], "lengths": inputs["lengths"][order], "seeds": seeds[order]}
-        sounds, some_lengths, *_ = session.run(None, some)
-        assert some_lengths.tolist() == lengths[order].tolist()
-        for sound, i in zip(sounds, order, strict=True):
-            np.testing.assert_allclose(sound[: lengths[i]], audio[i, : lengths[i]], rtol=0, atol=1e-4)
-
-
 def test_inputs_with_defaults_may_be_left_out(session, source) -> None:
     inputs = batch_of([7, 7])
     audio, *_ = session.run(None, inputs)

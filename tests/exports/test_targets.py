@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 FLOAT32 = 1e-4
 PARTS = (*ACOUSTIC_PARTS, *VOCODERS["WaveGlow"].names)
 ROUNDING = {"onnx-int8": 0.1, "onnx-float16": 0.005}  # of the norm
-TEXTS = [["Good morning."], ["One.", "The trains leave at ten.", "Where did you put them?"]]
-TEXTS.append(["Seven small boats lay in the harbour, white and blue.", "No."])
+TEXTS = [["Seven small boats lay in the harbour, white and blue."]]
+TEXTS.append(["One.", "The trains leave at ten.", "Where did you put them?"])
 SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
 RUNNERS = (("torchscript", False), ("torchscript", True), ("aotinductor", False), ("onnx", False))
 SEED_4 = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
@@ -101,7 +101,7 @@ def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(voice_of, source
 def test_a_stream_equals_the_plain_voice(export_of, source, target: str) -> None:
     config = SynthesisConfig(seed=1, plain=True, denoising_strength=0.05)
     plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, config)
-    parts, others = (list(voice.stream(TEXTS[2][0])) for voice in (load_voice(export_of(target), config), plain))
+    parts, others = (list(voice.stream(TEXTS[0][0])) for voice in (load_voice(export_of(target), config), plain))
     torch.testing.assert_close(torch.cat(parts), torch.cat(others), rtol=0, atol=FLOAT32)
 
 

@@ -11,7 +11,6 @@ import torch
 from common.audio.stft import SILENCE, TacotronSTFT
 from common.data.filelist import Utterance
 from common.errors import DataError, UsageError
-from common.quality.likeness import track_pitch
 from common.spec import Key
 from pulse_noise.data_function import PitchDataset, augment
 from pulse_noise.loss_function import PitchLoss, PitchTargets
@@ -125,12 +124,6 @@ def test_a_crop_has_its_own_pitch_and_another_place_in_each_epoch(tmp_path) -> N
     assert torch.allclose(
         hertz[batch.voiced], torch.stack([item.clip.pitch for item in items])[batch.voiced], rtol=1e-3
     )
-
-
-@NEEDS_PYWORLD
-def test_pyworld_finds_the_pitch_of_a_pulse_train() -> None:
-    found = track_pitch(0.1 * pulse_train(torch.full((22050,), 150.0), 22050).numpy(), 22050, 10.0)[10:-10]
-    assert np.median(found) == pytest.approx(150, abs=0.5) and (found > 0).mean() > 0.9
 
 
 # Source and filter against closed forms

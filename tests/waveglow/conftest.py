@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from waveglow.model import WaveGlow
 
@@ -9,6 +10,16 @@ SMALL = {
     "n_mel_channels": 3, "n_flows": 5, "n_group": 8, "n_early_every": 2, "n_early_size": 2, "hop_length": 16,
     "upsample_kernel_size": 64, "WN_config": {"n_layers": 3, "kernel_size": 3, "n_channels": 6},
 }  # fmt: skip
+
+
+def speech(
+    n_frames: int, batch: int = 2, dtype: torch.dtype = torch.float64, n_mels: int = 3, hop: int = 16
+) -> tuple[Tensor, Tensor]:
+    """Mels and as much audio, by default for the small model; the same at every call."""
+    generator = torch.Generator().manual_seed(1)
+    mels = torch.randn(batch, n_mels, n_frames, generator=generator, dtype=torch.float64)
+    audio = 0.3 * torch.randn(batch, hop * n_frames, generator=generator, dtype=torch.float64)
+    return mels.to(dtype), audio.to(dtype)
 
 
 @pytest.fixture

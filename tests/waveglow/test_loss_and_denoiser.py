@@ -67,7 +67,7 @@ def test_the_bias_is_that_of_88_frames_and_strengths_are_not_negative(model, mon
         Denoiser(model)(torch.zeros(1, 2000), -0.1)
 
 
-@pytest.mark.parametrize("n_samples", [1, 16, 250, 1000, 1024, 4097])
+@pytest.mark.parametrize("n_samples", [1, 250, 1024, 4097])
 def test_length_stays_even_below_one_frame(model, n_samples):
     audio = torch.randn(1, n_samples)
     denoised = Denoiser(model)(audio, 0.0)
@@ -89,15 +89,18 @@ def outputs(dtype=torch.float64, scale=1.0) -> WaveGlowOutput:
 @pytest.mark.parametrize("sigma", [1.0, 0.6])
 def test_closed_form(sigma):
     out = outputs()
+    out.z.requires_grad_()
     terms = WaveGlowLoss(sigma).terms(out, torch.zeros(2, 40))
     constant = 80 * (np.log(sigma) + 0.5 * np.log(2 * np.pi))
-    normal = -norm.logpdf(out.z.numpy(), scale=sigma).sum() - constant
+    normal = -norm.logpdf(out.z.detach().numpy(), scale=sigma).sum() - constant
     assert terms["likelihood"].item() == pytest.approx(normal / 80, rel=1e-12)
     assert terms["log_s"].item() == pytest.approx(-sum(s.numpy().sum() for s in out.log_s_list) / 80, rel=1e-12)
     assert terms["log_det_W"].item() == pytest.approx(-sum(d.item() for d in out.log_det_W_list) / 80, rel=1e-12)
     loss = WaveGlowLoss(sigma)(out, torch.zeros(2, 40), iteration=7)
     assert loss.shape == ()
     assert loss.item() == pytest.approx(sum(term.item() for term in terms.values()), rel=1e-12)
+    loss.backward()
+    torch.testing.assert_close(out.z.grad, out.z.detach() / (sigma**2 * 80), atol=1e-14, rtol=0)
 
 
 def test_is_the_negative_log_density_of_the_audio(small_model):
@@ -120,13 +123,6 @@ def test_half_precision_outputs_are_summed_in_float32():
         loss = WaveGlowLoss()(halved, torch.zeros(2, 40))
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(WaveGlowLoss()(same, torch.zeros(2, 40)).item(), rel=1e-6)
-
-
-def test_gradient_with_respect_to_z():
-    out = outputs()
-    out.z.requires_grad_()
-    WaveGlowLoss(sigma=0.5)(out, torch.zeros(2, 40)).backward()
-    torch.testing.assert_close(out.z.grad, out.z.detach() / (0.25 * 80), atol=1e-14, rtol=0)
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan")])

@@ -13,6 +13,7 @@ from torch.export import Dim
 from common.draws import Draws
 from common.errors import DataError
 from common.kernels.private_ops import weight_norm
+from tests.waveglow.conftest import speech
 from waveglow import spec
 from waveglow.model import WaveGlow
 from waveglow.spec import draw_noise, stream, upgrade_state_dict
@@ -173,11 +174,6 @@ def test_reach_is_half_the_receptive_field_of_one_flow(small_model):
 SIGMA = 0.8
 
 
-def speech(batch: int, frames: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Mels and as much audio, for the small model's hop of 16."""
-    return torch.randn(batch, 3, frames).to(dtype), 0.3 * torch.randn(batch, 16 * frames).to(dtype)
-
-
 class Infer(nn.Module):
     """A model's infer as a forward, which torch.export takes."""
 
@@ -199,8 +195,8 @@ def test_script(small_model, dtype: torch.dtype) -> None:
         torch.jit.save(scripted, buffer := io.BytesIO())
         buffer.seek(0)
         for twin in (scripted, torch.jit.load(buffer)):
-            for batch, frames in ((2, 5), (1, 1), (3, 9)):
-                mels, audio = speech(batch, frames, dtype)
+            for frames, batch in ((5, 2), (1, 1), (9, 3)):
+                mels, audio = speech(frames, batch, dtype)
                 expected = model(mels, audio)
                 outputs = twin(mels, audio)
                 torch.testing.assert_close(outputs[0], expected.z, rtol=0, atol=1e-6)
@@ -217,9 +213,9 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
     model = small_model(torch.float32)
     batch, frames = Dim("batch", max=64), Dim("frames", max=4096)
     shapes = {"mels": {0: batch, 2: frames}, "audio": {0: batch, 1: 16 * frames}}
-    program = torch.export.export(model, speech(2, 5), dynamic_shapes=shapes).module()
-    for size in ((1, 1), (3, 9), (2, 40)):
-        inputs = speech(*size)
+    program = torch.export.export(model, speech(5, 2, torch.float32), dynamic_shapes=shapes).module()
+    for size in ((1, 1), (9, 3), (40, 2)):
+        inputs = speech(*size, torch.float32)
         outputs, expected = program(*inputs), model(*inputs)
         torch.testing.assert_close(outputs.z, expected.z, rtol=0, atol=1e-6)
         for got, want in ((outputs.log_s_list, expected.log_s_list), (outputs.log_det_W_list, expected.log_det_W_list)):
@@ -228,7 +224,7 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
 
 @pytest.mark.slow
 def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None:
-    model, (mels, audio) = small_model(torch.float32, n_flows=3).train(), speech(2, 5)
+    model, (mels, audio) = small_model(torch.float32, n_flows=3).train(), speech(5, 2, torch.float32)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     results = []
     for run in (model, compiled):

@@ -34,31 +34,24 @@ def both(wn: WN, x_a: torch.Tensor, condition: torch.Tensor) -> list[list[torch.
     return results
 
 
+# Layers of three taps in tiles, however few channels and groups they have; the first has 5 channels, and so none.
+TILES = {"convolution.MIN_CHANNELS": 6, "convolution.MAX_PADDING": 1000}
+BLOCKS = {"gated_layers.BLOCK": 8}  # which end inside a clip, the last one shorter
+
+
 @pytest.mark.parametrize("groups", [1, 2, 7, 40])
 @pytest.mark.parametrize(
-    ("batch", "layers", "kernel", "in_tiles"),
-    [(1, 1, 3, False), (3, 4, 3, False), (2, 2, 1, False), (2, 3, 5, False), (1, 1, 3, True), (3, 4, 3, True)],
+    ("batch", "layers", "kernel", "constants"),
+    [(1, 1, 3, {}), (3, 4, 3, {}), (2, 2, 1, {}), (2, 3, 5, {}), (1, 1, 3, TILES), (3, 4, 3, TILES), (3, 3, 3, BLOCKS)],
 )
-def test_outputs_and_gradients_equal_the_plain_ones(batch, layers, kernel, in_tiles, groups: int, monkeypatch) -> None:
+def test_outputs_and_gradients_equal_the_plain_ones(batch, layers, kernel, constants, groups, monkeypatch) -> None:
     """To rounding in float64, with dilations that reach past both ends of a short clip."""
-    # Layers of three taps, however few channels and groups they have; the first has 5 channels, and so none.
-    if in_tiles:
-        monkeypatch.setattr("waveglow.fast.convolution.MIN_CHANNELS", 6)
-        monkeypatch.setattr("waveglow.fast.convolution.MAX_PADDING", 1000)
+    for name, value in constants.items():
+        monkeypatch.setattr(f"waveglow.fast.{name}", value)
     wn = network(layers, kernel)
     x, condition = torch.randn(batch, 4, groups).double(), torch.randn(batch, 10, groups).double()
     for plain, fast in zip(*both(wn, x, condition), strict=True):
         assert plain.shape == fast.shape
-        torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
-    with torch.no_grad():
-        torch.testing.assert_close(TrainingWN(wn)(x, condition), wn(x, condition), rtol=0, atol=1e-11)
-
-
-def test_blocks_do_not_change_the_outputs(monkeypatch) -> None:
-    """Blocks that end inside a clip, and the last one shorter."""
-    monkeypatch.setattr("waveglow.fast.gated_layers.BLOCK", 8)
-    wn, x, condition = network(), torch.randn(3, 4, 7).double(), torch.randn(3, 10, 7).double()
-    for plain, fast in zip(*both(wn, x, condition), strict=True):
         torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
     with torch.no_grad():
         torch.testing.assert_close(TrainingWN(wn)(x, condition), wn(x, condition), rtol=0, atol=1e-11)
@@ -114,8 +107,8 @@ def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype |
 )
 def test_a_forward_alone_has_no_tiles_on_zen_5(monkeypatch, family: int, forward_alone: bool, in_tiles: bool) -> None:
     monkeypatch.setattr("waveglow.fast.convolution.processor", lambda: Processor("AuthenticAMD", family))
-    monkeypatch.setattr("waveglow.fast.convolution.MIN_CHANNELS", 6)
-    monkeypatch.setattr("waveglow.fast.convolution.MAX_PADDING", 1000)
+    for name, value in TILES.items():
+        monkeypatch.setattr(f"waveglow.fast.{name}", value)
     tiled, forward = [], WinogradTiles.forward
     monkeypatch.setattr(WinogradTiles, "forward", lambda way, *inputs: tiled.append(way) or forward(way, *inputs))
     wn, x, condition = network(), torch.randn(1, 4, 7).double(), torch.randn(1, 10, 7).double()
@@ -154,21 +147,17 @@ def ours(way: Convolution, dtype: torch.dtype, x: Tensor, weight: Tensor, bias: 
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize(("batch", "groups"), [(1, 1), (2, 3), (3, 16), (2, 33), (1, 64)])
-def test_equals_pytorch(way: Convolution, batch: int, groups: int) -> None:
-    """Clips shorter than a tile, that end in one, and of whole tiles."""
+@pytest.mark.parametrize(
+    ("batch", "groups", "block"),
+    [(1, 1, None), (2, 3, None), (3, 16, None), (2, 33, None), (1, 64, None), (2, 100, 1), (2, 100, 48)],
+)
+def test_equals_pytorch(way: Convolution, batch: int, groups: int, block: int | None, monkeypatch) -> None:
+    """Clips shorter than a tile, that end in one, and of whole tiles; blocks of one tile's length, and with a shorter last one."""
+    if block:
+        monkeypatch.setattr("waveglow.fast.convolution.BLOCK", block)
     arguments = tensors(batch, groups)
     for got, want in zip(ours(way, torch.float64, *arguments), pytorch(way.dilation, *arguments), strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("block", [1, 48])
-def test_blocks_of_tiles_do_not_change_the_outputs(block: int, monkeypatch) -> None:
-    """Blocks of one tile's length, and with a shorter last one."""
-    monkeypatch.setattr("waveglow.fast.convolution.BLOCK", block)
-    arguments = tensors(2, 100)
-    outputs = ours(WinogradTiles(4), torch.float64, *arguments)[0]
-    torch.testing.assert_close(outputs, pytorch(4, *arguments)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from common.fast import Request
 from common.kernels.private_ops import Processor
 from common.run.memory import measure_peak, state_bytes
+from tests.waveglow.conftest import speech
 from waveglow.fast.training import TrainingWN, convert_for_training, gains
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
@@ -14,16 +15,11 @@ from waveglow.model import WaveGlow
 pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
+SPEECH = speech(5, dtype=torch.float32)
 
 
 def fast(model: WaveGlow, recompute: bool = False) -> nn.Module:
     return convert_for_training(model, Request(recompute=recompute))
-
-
-def clips(n_frames: int = 5, n_mels: int = 3, hop: int = 16, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    mels = torch.randn(2, n_mels, n_frames, generator=generator)
-    return [mels.to(dtype), 0.3 * torch.randn(2, hop * n_frames, generator=generator).to(dtype)]
 
 
 def step(trained: nn.Module, mels: Tensor, audio: Tensor, half: bool = False) -> list[Tensor]:
@@ -46,7 +42,7 @@ def test_float32_on_zen_5_is_left_to_the_plain_model() -> None:
 def test_bfloat16_is_near_float32(small_model) -> None:
     """Within 2^-8 times the depth of five flows; a plain step under autocast is as far."""
     model = small_model(torch.float32).train()
-    exact, rounded = step(model, *clips()), step(fast(model), *clips(), half=True)
+    exact, rounded = (step(trained, *SPEECH, half) for trained, half in ((model, False), (fast(model), True)))
     for want, got in zip(exact, rounded, strict=True):
         assert got.dtype == torch.float32
         assert (got - want).norm() <= 0.1 * want.norm()
@@ -55,7 +51,7 @@ def test_bfloat16_is_near_float32(small_model) -> None:
 
 def test_infer_and_evaluation_equal_the_plain_ones(small_model) -> None:
     model = small_model()
-    (mels, audio), trained = clips(dtype=torch.float64), fast(model)
+    (mels, audio), trained = speech(5), fast(model)
     with torch.no_grad():
         z = model(mels, audio).z
         torch.testing.assert_close(trained(mels, audio).z, z, rtol=0, atol=1e-12)
@@ -78,7 +74,7 @@ def test_the_parameters_are_the_plain_models_own(small_model, recompute) -> None
 def test_upsampling_is_in_float32_under_autocast_on_a_cpu(small_model) -> None:
     trained = fast(small_model(torch.float32))
     with torch.autocast("cpu", torch.bfloat16):
-        assert trained.upsample(clips()[0], 10).dtype == torch.float32
+        assert trained.upsample(SPEECH[0], 10).dtype == torch.float32
 
 
 @pytest.fixture
@@ -103,7 +99,7 @@ def runs(monkeypatch):
 @pytest.mark.parametrize(("dtype", "half"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)])
 def test_recomputed_loss_and_gradients_are_the_same_to_the_bit(small_model, runs, dtype, half) -> None:
     model = small_model(dtype).train()
-    (mels, audio), recomputed = clips(dtype=dtype), fast(model, recompute=True)
+    (mels, audio), recomputed = speech(5, dtype=dtype), fast(model, recompute=True)
     stored = step(fast(model), mels, audio, half)
     order = runs(recomputed)
     again = step(recomputed, mels, audio, half)
@@ -120,7 +116,7 @@ def test_recomputed_gradients_accumulate(small_model) -> None:
         model = small_model(torch.float32).train()
         trained = fast(model, recompute)
         for n_frames in (5, 3):
-            mels, audio = clips(n_frames)
+            mels, audio = speech(n_frames, dtype=torch.float32)
             WaveGlowLoss(1.0)(trained(mels, audio), audio).backward()
         sums.append([p.grad for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*sums, strict=True))
@@ -130,10 +126,10 @@ def test_recomputed_gradients_accumulate(small_model) -> None:
 def test_nothing_is_recomputed_outside_of_training(small_model, runs, training: bool) -> None:
     model = small_model(torch.float32).train(training)
     recomputed = fast(model, recompute=True)
-    expected = fast(model)(*clips()).z
+    expected = fast(model)(*SPEECH).z
     order = runs(recomputed)
     with torch.set_grad_enabled(not training):
-        z = recomputed(*clips()).z
+        z = recomputed(*SPEECH).z
     if not training:
         z.sum().backward()
     assert order == [0, 1, 2, 3, 4]
@@ -160,7 +156,7 @@ def saved_bytes(n_flows: int, recompute: bool) -> int:
         saved[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
-    mels, audio = clips(8, n_mels=80, hop=256)
+    mels, audio = speech(8, dtype=torch.float32, n_mels=80, hop=256)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         WaveGlowLoss(1.0)(model(mels, audio), audio)
     return sum(tensor.untyped_storage().nbytes() for address, tensor in saved.items() if address not in weights)
@@ -169,7 +165,7 @@ def saved_bytes(n_flows: int, recompute: bool) -> int:
 def peak_bytes(n_flows: int, recompute: bool) -> int:
     """Bytes at the highest point of a step above weights and gradients, which are there before it."""
     model = wide(n_flows, recompute, n_mels=8, hop=16, kernel=64)  # upsampling is no peak of its own
-    mels, audio = clips(256, n_mels=8)
+    mels, audio = speech(256, dtype=torch.float32, n_mels=8)
 
     def work() -> None:
         WaveGlowLoss(1.0)(model(mels, audio), audio).backward()
