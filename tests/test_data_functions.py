@@ -131,12 +131,6 @@ def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monk
     assert other.exitcode == -signal.SIGKILL
 
 
-def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
-    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
-    loader = get_loader(dataset, DataConfig(num_workers=0), 0, CPU, training=False)
-    assert torch.equal(next(iter(loader)).audio, dataset.collate([dataset[Key(0, 0)]]).audio)
-
-
 def test_each_process_needs_a_clip(tmp_path):
     words = [*flags("WaveGlow", tmp_path, training=1), "--seed", "1"]
     training, _ = parse_training_arguments(words, REGISTRY, "")

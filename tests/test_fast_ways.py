@@ -75,11 +75,12 @@ COMPILED = [
     for name, way in ROWS
     if way.name == "compiled"  # tests/waveglow/fast/test_compiled.py has the other one, without the compiler
 ]
-TRAINING = [
+TRAINING = [  # in float64, which shows any difference, and the largest size of each in float32
     pytest.param(*case.values, dtype, id=f"{case.id}-{str(dtype).removeprefix('torch.')}")
     for case in CASES
     if case.values[1].phase == "training"
     for dtype in (torch.float64, torch.float32)
+    if dtype == torch.float64 or case.values[2] is SIZES[case.values[0]][-1]
 ]
 
 
@@ -165,7 +166,7 @@ def test_training_rows_keep_outputs_and_gradients(name: str, way: FastWay, size:
 
 
 @pytest.mark.parametrize("way", WAVEGLOW_TRAINING, ids=lambda way: way.name)
-@pytest.mark.parametrize("samples", [8, 15, 1100, 7 * 256 - 100, 7 * 256, 7 * 256 + 77, 6 * 256 + 1024])
+@pytest.mark.parametrize("samples", [8, 15, 1100, 7 * 256, 7 * 256 + 77, 6 * 256 + 1024])
 def test_waveglow_trains_on_lengths_that_are_no_multiple_of_the_hop(way: FastWay, samples: int) -> None:
     """Outputs of the row are the plain model's, up to the last sample that seven frames reach."""
     plain = plain_model("WaveGlow", SIZES["WaveGlow"][0]).double()

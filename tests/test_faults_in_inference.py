@@ -10,7 +10,7 @@ import torch
 
 from common.checkpoint.files import load_checkpoint
 from tests.recipe import ROOT, train_tiny_model
-from tests.test_errors import speech, stderr_of, training
+from tests.test_errors import speech, stderr_of
 
 pytestmark = pytest.mark.slow
 
@@ -56,11 +56,6 @@ def test_a_pipe_in_place_of_the_record_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "speech" / "inference.jsonl")
     message = stderr_of(1, "inference.py", *words, "--resume")
     assert message.startswith(f"error: {tmp_path}/speech/inference.jsonl: is a named pipe, expected a regular file")
-
-
-def test_an_endless_config_is_refused_by_its_kind(tmp_path: Path) -> None:
-    message = stderr_of(2, "train.py", *training(tmp_path), "--config-file", "/dev/zero")
-    assert message == "error: --config-file: /dev/zero: is a device, expected a file or a pipe"
 
 
 IN_LITTLE_MEMORY = """

@@ -17,7 +17,7 @@ from scipy.io import wavfile
 import inference
 from common.inference.outputs import how_to_play
 from common.run.nvlog import NvLog
-from tests.recipe import MODELS, ROOT, SHARED, call, clips, flags, read_parameters, read_steps, run, speech_flags, succeed
+from tests.recipe import MODELS, ROOT, SHARED, clips, flags, read_parameters, read_steps, run, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
 
@@ -76,22 +76,13 @@ def quickstart(tmp_path_factory) -> Quickstart:
     vocoder = ["--waveglow", folder / "output/checkpoint_WaveGlow_last.pt", "--wn-channels", 8]
     train_tacotron2 = ["train.py", "-m", "Tacotron2", "--load-mel-from-disk"]
     commands = {
-        "mels": ["-m", "common.data.mels", *prepare, "--n-mel-channels", 10],
+        "mels": ["common/data/mels.py", *prepare, "--n-mel-channels", 10],
         "Tacotron2": [*train_tacotron2, *mels, *shared, *MODELS["Tacotron2"].split()],
         "WaveGlow": ["train.py", "-m", "WaveGlow", *audio, *shared, *MODELS["WaveGlow"].split()],
         "waveglow": ["inference.py", *speak, "-o", folder / "waveglow", *vocoder, "--cpu"],
         "griffin-lim": ["inference.py", *speak, "-o", folder / "griffin-lim", "--vocoder", "griffin-lim", "--fp16"],
     }
-    return Quickstart(folder, {name: printed_by(*words) for name, words in commands.items()})
-
-
-def printed_by(script: str, *words: object) -> str:
-    """Run a command, some in a process of their own, and return its stdout."""
-    if script == "train.py" or "griffin-lim" in words:
-        return succeed(script, *words)
-    done = call(sys.executable, script, *words)
-    assert done.code == 0, f"{script}: {done.err}"
-    return done.out
+    return Quickstart(folder, {name: succeed(*words) for name, words in commands.items()})
 
 
 @pytest.fixture(scope="module")

@@ -38,10 +38,14 @@ def command(folder: Path, *words: object) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"longest_piece": 30, "speed": 1.5}, ["--longest-piece", 30, "--speed", 1.5]),
-        ({"seed": 5, "sigma_infer": 0.5}, ["--seed", 5, "-s", 0.5]),
-        ({"denoising_strength": 0.0, "plain": True}, ["-d", 0, "--plain"]),
-        ({"options": {"max_decoder_steps": 7}, "normalize": "peak"}, ["--max-decoder-steps", 7, "--normalize", "peak"]),
+        (
+            {"longest_piece": 30, "speed": 1.5, "seed": 5, "sigma_infer": 0.5},
+            ["--longest-piece", 30, "--speed", 1.5, "--seed", 5, "-s", 0.5],
+        ),
+        (
+            {"denoising_strength": 0.0, "plain": True, "options": {"max_decoder_steps": 7}, "normalize": "peak"},
+            ["-d", 0, "--plain", "--max-decoder-steps", 7, "--normalize", "peak"],
+        ),
     ],
 )
 def test_audio_is_that_of_the_command(tmp_path: Path, settings: dict, words: list) -> None:

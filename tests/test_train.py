@@ -17,7 +17,6 @@ from tests.recipe import flags, fresh_state, read_log, read_parameters, read_ste
 
 pytestmark = pytest.mark.slow
 
-BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 SEEING = ["--epochs-per-validation", "1"]
 TIMES = re.compile("wait|_time$|^time_left$|_per_sec$|items/sec$")
 
@@ -196,7 +195,7 @@ TIMES_OF_AN_EPOCH = {"train_epoch_time", "train_data_wait_share", "time_left"}
 EPOCH_KEYS = [{"train_loss", "train_items_per_sec", "train_epoch_items/sec", *TIMES_OF_AN_EPOCH}, LOG_KEYS[3]]
 
 
-@BOTH
+@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_the_log_has_the_published_records(model: str) -> None:
     path = train_tiny_model(model).parent / "nvlog.json"
     for step, data in read_steps(path):
@@ -249,9 +248,8 @@ def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numb
     assert set(tags["audio"]) == {f"validation/{name}" for name in sounds}
 
 
-@BOTH
-def test_a_learning_rate_that_blows_up_ends_with_the_place_and_the_files(tmp_path: Path, model: str) -> None:
-    result = run("train.py", *flags(model, tmp_path), "--epochs", 50, "-lr", 1e30, "--max-skipped", 1)
+def test_a_learning_rate_that_blows_up_ends_with_the_place_and_the_files(tmp_path: Path) -> None:
+    result = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 50, "-lr", 1e30, "--max-skipped", 1)
     assert result.code == 1
     assert "step skipped, 1 of at most 1 in an epoch: the " in result.out
     pattern = (

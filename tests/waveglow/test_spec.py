@@ -172,6 +172,8 @@ def test_reach_is_half_the_receptive_field_of_one_flow(small_model):
 
 
 SIGMA = 0.8
+# Few layers, since a compiler takes time for each; all kinds of flows and layers are among them.
+FEW = {"n_flows": 3, "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 6}}
 
 
 class Infer(nn.Module):
@@ -188,7 +190,7 @@ class Infer(nn.Module):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_script(small_model, dtype: torch.dtype) -> None:
-    model = small_model(dtype)
+    model = small_model(dtype, **FEW)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)
         scripted = torch.jit.script(model)
@@ -210,7 +212,7 @@ def test_script(small_model, dtype: torch.dtype) -> None:
 
 @pytest.mark.slow
 def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
-    model = small_model(torch.float32)
+    model = small_model(torch.float32, **FEW)
     batch, frames = Dim("batch", max=64), Dim("frames", max=4096)
     shapes = {"mels": {0: batch, 2: frames}, "audio": {0: batch, 1: 16 * frames}}
     program = torch.export.export(model, speech(5, 2, torch.float32), dynamic_shapes=shapes).module()
@@ -224,7 +226,7 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
 
 @pytest.mark.slow
 def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None:
-    model, (mels, audio) = small_model(torch.float32, n_flows=3).train(), speech(5, 2, torch.float32)
+    model, (mels, audio) = small_model(torch.float32, **FEW).train(), speech(5, 2, torch.float32)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     results = []
     for run in (model, compiled):
