@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -242,6 +243,13 @@ def children(pid: int) -> list[int]:
     """List the live child processes of a process that runs."""
     listing = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in listing.read_text().split()] if listing.exists() else []
+
+
+def alive(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """Yield those of the processes that have not ended."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
 
 
 def free_port() -> int:

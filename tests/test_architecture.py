@@ -306,35 +306,23 @@ def test_nothing_is_too_long_to_read() -> None:
     assert [source.name for source in EVERYTHING if len(source.text.splitlines()) > LONGEST_FILE] == []
 
 
-def test_no_flag_of_type_bool() -> None:
-    def bool_types(tree: ast.AST) -> list[tuple[int, str]]:
-        keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "type"]
-        return [(node.value.lineno, "type=bool") for node in keywords if getattr(node.value, "id", "") == "bool"]
+def test_no_call_and_no_import_that_is_forbidden() -> None:
+    """`type=bool` takes any word for true; our own parser spells control characters; files of torch and pickles may hold code."""
 
-    assert offences(SOURCES, bool_types) == []
+    def forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "type" and getattr(node.value, "id", "") == "bool":
+                yield node.value.lineno, "type=bool"
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                may_run_code = name == "torch.load" and "weights_only=True" not in ast.unparse(node)
+                if name.endswith("ArgumentParser") or may_run_code:
+                    yield node.lineno, ast.unparse(node)
+        yield from ((line, module) for line, module in imports(tree) if module.split(".")[0] == "pickle")
 
-
-def test_every_parser_is_of_the_class_that_spells_control_characters() -> None:
-    def plain_parsers(tree: ast.AST) -> list[tuple[int, str]]:
-        calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        return [(0, name) for name in calls if name.endswith("ArgumentParser")]
-
-    assert offences(SOURCES, plain_parsers) == []
-
-
-def test_every_file_of_torch_is_loaded_without_code() -> None:
-    def loads(tree: ast.AST) -> list[ast.Call]:
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        return [call for call in calls if ast.unparse(call.func) == "torch.load"]
-
-    def unsafe(tree: ast.AST) -> list[tuple[int, str]]:
-        texts = [(call.lineno, ast.unparse(call)) for call in loads(tree)]
-        return [(line, text) for line, text in texts if "weights_only=True" not in text]
-
-    assert offences(SOURCES, unsafe) == []
-    assert offences(SOURCES, lambda tree: [(n, m) for n, m in imports(tree) if m.split(".")[0] == "pickle"]) == []
+    assert offences(SOURCES, forbidden) == []
     (reader,) = [source for source in SOURCES if source.name == "common/checkpoint/tensors.py"]
-    assert loads(reader.tree)  # the search finds it where it is
+    assert "torch.load(" in reader.text  # so that the search has something to find
 
 
 HARMLESS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)

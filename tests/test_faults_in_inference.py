@@ -16,10 +16,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("model", "weight", "name"),
-    [("Tacotron2", "decoder.linear_projection.linear_layer.weight", "mels"), ("WaveGlow", "WN.3.end.weight", "audio")],
+    ("model", "weight", "name", "streamed"),
+    [
+        ("Tacotron2", "decoder.linear_projection.linear_layer.weight", "mels", False),
+        ("WaveGlow", "WN.3.end.weight", "audio", True),
+    ],
 )
-@pytest.mark.parametrize("streamed", [False, True])
 def test_finite_weights_that_overflow_are_named_with_the_line(
     tmp_path: Path, model: str, weight: str, name: str, streamed: bool
 ) -> None:

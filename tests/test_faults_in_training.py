@@ -127,7 +127,7 @@ def test_a_full_disk_under_tensorboard_is_an_error(tmp_path: Path, monkeypatch) 
     assert threading.excepthook == printed.append
 
 
-def test_steps_are_loaded_one_ahead() -> None:
+def test_steps_are_loaded_one_ahead_and_an_error_of_the_first_comes_without_batches() -> None:
     loaded = []
 
     def loader():
@@ -145,13 +145,11 @@ def test_steps_are_loaded_one_ahead() -> None:
     assert list(stepwise) == []
     assert [step.batches for step in steps(iter(range(5)), 2)] == [[0, 1], [2, 3]]
 
-
-def test_an_error_of_the_first_step_comes_without_batches() -> None:
-    def loader():
+    def broken():
         raise DataError("clip 0")
         yield
 
-    (first,) = steps(loader(), 1)
+    (first,) = steps(broken(), 1)
     assert first.batches == [] and str(first.fault) == "clip 0"
 
 

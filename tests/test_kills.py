@@ -1,6 +1,6 @@
 """SIGKILL to training runs, at random moments or inside a write, and to a launch; each run is resumed and compared.
 
-KILLS=50 kills each setting so many times, over 40 epochs in place of 3; `python -m tests.stops` stops runs by other signals.
+KILLS=50 kills each setting so many times, over 40 epochs in place of 3.
 
 Each setting trains once undisturbed. Then the same command runs with --resume-from-last again and again, and is killed each time.
 After each kill all checkpoints must load, and those of complete epochs must equal the undisturbed run's, bit for bit. The next run
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from common.checkpoint.files import load_checkpoint
 from common.files import TEMPORARY
-from tests.recipe import Process, finish, flags, read_steps, start_ranks
-from tests.stops import LAYOUTS, Event, fault, trial
+from tests.recipe import LAUNCHER, Process, finish, flags, read_steps, start, start_ranks, wait_for_epoch_1
 from tests.test_train import TIMES, differences
 
 pytestmark = pytest.mark.slow
@@ -188,6 +188,11 @@ def test_killed_runs_are_resumed_to_the_bits_of_an_undisturbed_one(setting: Sett
         shutil.rmtree(run.folder)
 
 
-def test_a_launch_that_is_killed_leaves_nobody() -> None:
-    event, outcome = trial(Event("SIGKILL"), list(LAYOUTS)[-1], True, random.Random(5))
-    assert fault(event, outcome) == "", outcome
+def test_a_launch_that_is_killed_leaves_nobody(tmp_path: Path) -> None:
+    """The ranks end with the launcher, and their loader processes with them."""
+    launch = start(*LAUNCHER, "train.py", *flags("WaveGlow", tmp_path, 8), "--epochs", 10**5, "--num-workers", 1)
+    wait_for_epoch_1(launch, tmp_path)
+    family = psutil.Process(launch.pid).children(recursive=True)
+    assert len(family) >= 4
+    launch.kill()
+    assert psutil.wait_procs(family, 60)[1] == []

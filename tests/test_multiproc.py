@@ -212,27 +212,21 @@ def test_a_process_whose_launcher_was_killed_before_it_ran_ends(launcher: str, c
     ended.wait()
 
 
-def test_a_rank_that_is_left_over_in_the_environment_is_refused(monkeypatch) -> None:
-    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RANK", "0")
-    with pytest.raises(UsageError, match=r"RANK=0.*, without WORLD_SIZE, MASTER_ADDR, MASTER_PORT:"), session(cpu=True):
-        pass
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("changes", "message"),
     [
-        ("RANK", "abc", "RANK=abc in the environment is of no process"),
-        ("RANK", "2", "RANK=2, WORLD_SIZE=2 in the environment is of no process"),
-        ("LOCAL_RANK", "-1", "LOCAL_RANK=-1 in"),
-        ("MASTER_PORT", "http", "MASTER_PORT=http in"),
-        ("RANK", "1", "the processes of this run have not met at localhost:"),  # nobody is there
+        (dict.fromkeys(("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")), "RANK=0.*, without WORLD_SIZE, MASTER_ADDR, MASTER_PORT:"),
+        ({"RANK": "abc"}, "RANK=abc in the environment is of no process"),
+        ({"RANK": "2"}, "RANK=2, WORLD_SIZE=2 in the environment is of no process"),
+        ({"LOCAL_RANK": "-1"}, "LOCAL_RANK=-1 in"),
+        ({"MASTER_PORT": "http"}, "MASTER_PORT=http in"),
+        ({"RANK": "1"}, "the processes of this run have not met at localhost:"),  # nobody is there
     ],
-)
-def test_variables_of_no_process_are_one_error(name: str, value: str, message: str, monkeypatch) -> None:
+)  # fmt: skip
+def test_variables_of_no_process_are_one_error(changes: dict[str, str | None], message: str, monkeypatch) -> None:
+    """One is left over, or has a value that cannot be."""
     usual = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
-    for variable, text in (usual | {name: value}).items():
-        monkeypatch.setenv(variable, text)
+    for name, value in (usual | changes).items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     with pytest.raises((UsageError, DataError), match=message), session(cpu=True, timeout=timedelta(seconds=1)):
         pass

@@ -95,13 +95,6 @@ def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path:
     assert steps[:2] == [(0, 0), (0, 1)] and steps[-2:] == [(2, 0), (2, 1)]
 
 
-def test_two_nodes_are_one_run(tmp_path: Path, single_process: Path) -> None:
-    """Two launchers with one process each on this machine; they find each other as on two machines."""
-    outs = finish(start_nodes(*flags("WaveGlow", tmp_path, 8), *EPOCHS))
-    assert sorted("on 2 x cpu" in out for out, _ in outs) == [False, True]  # the main process's node alone has a log
-    assert_close(tmp_path, single_process)
-
-
 def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_process: Path) -> None:
     """Two epochs with --cpu-offload, one without. The files are equal too: a single process resumes from that of two."""
     argv = [*flags("WaveGlow", tmp_path, 8), "--ema-decay", "0.5"]

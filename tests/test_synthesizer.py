@@ -138,38 +138,9 @@ def test_mistakes_are_errors_of_the_user(tmp_path: Path, monkeypatch) -> None:
 
 
 APP = """
+import warnings, torch, librosa, numpy, scipy.signal, soundfile  # third parties change filters when they are imported
 from concurrent.futures import ThreadPoolExecutor
 import app.models
-import torch
-{line}
-voices = [Synthesizer.from_checkpoints({tacotron2!r}, vocoder, device="cpu") for vocoder in (None, {waveglow!r})]
-texts = ["One.", "It is two o'clock."]
-alone = [[speech.audio for speech in voice.speak(texts)] for voice in voices]
-with ThreadPoolExecutor(2) as threads:  # other threads than that which loaded the voices
-    for _ in range(3):
-        runs = [threads.submit(voice.speak, texts) for voice in voices]
-        for run, wanted in zip(runs, alone):
-            assert all(torch.equal(speech.audio, audio) for speech, audio in zip(run.result(), wanted))
-model = torch.hub.load({root!r}, "nvidia_waveglow", False, source="local", n_channels=4)
-assert app.models.NAME == "ours" and type(model).__mro__[1].__module__ == "waveglow.model"
-assert not torch.equal(*(audio[0][:999] for audio in alone))
-"""
-
-
-def test_an_app_in_another_folder_has_models_of_its_own_and_two_voices_in_threads(tmp_path: Path) -> None:
-    """By the line in docs/inference.md; each voice says what it says alone."""
-    (line,) = re.findall(r"`(import sys; .*PATH_OF_A_CLONE.*)`", (ROOT / "docs/inference.md").read_text())
-    line = f"{line.replace('PATH_OF_A_CLONE', str(ROOT))}\nfrom synthesizer import Synthesizer"
-    models = {model.lower(): str(train_tiny_model(model)) for model in ("Tacotron2", "WaveGlow")}
-    (tmp_path / "app").mkdir()
-    (tmp_path / "app/models.py").write_text('NAME = "ours"')
-    (tmp_path / "app/__main__.py").write_text(APP.format(line=line, root=str(ROOT), **models))
-    result = subprocess.run([sys.executable, "-m", "app"], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
-USER = """
-import warnings, torch, librosa, numpy, scipy.signal, soundfile  # third parties change filters when they are imported
 
 def state():
     backends = torch.backends.cudnn
@@ -182,24 +153,40 @@ def state():
 calls = []
 torch.manual_seed(7)
 before = state()
-from synthesizer import Synthesizer, SynthesisConfig
+{line}
+from synthesizer import Synthesizer
 import common.precision
 common.precision.keep_freed_memory = calls.append  # the call of mallopt: only commands may make it
 common.precision.configure = lambda *_: calls.append(_)
 assert state() == before, "import"
-voice = Synthesizer.from_checkpoints({tacotron2!r}, {waveglow!r}, device="cpu")
+voices = [Synthesizer.from_checkpoints({tacotron2!r}, vocoder, device="cpu") for vocoder in (None, {waveglow!r})]
 assert state() == before, "construction"
-voice.speak(["Two."])
+texts = ["One.", "It is two o'clock."]
+alone = [[speech.audio for speech in voice.speak(texts)] for voice in voices]
 assert state() == before, "speak"
-list(voice.stream("Two."))
+list(voices[1].stream("Two."))
 assert state() == before, "stream"
 assert not calls
+with ThreadPoolExecutor(2) as threads:  # other threads than that which loaded the voices
+    for _ in range(3):
+        runs = [threads.submit(voice.speak, texts) for voice in voices]
+        for run, wanted in zip(runs, alone):
+            assert all(torch.equal(speech.audio, audio) for speech, audio in zip(run.result(), wanted))
+model = torch.hub.load({root!r}, "nvidia_waveglow", False, source="local", n_channels=4)
+assert app.models.NAME == "ours" and type(model).__mro__[1].__module__ == "waveglow.model"
+assert not torch.equal(*(audio[0][:999] for audio in alone))
 """
 
 
-def test_a_library_user_finds_the_process_unchanged() -> None:
-    code = USER.format(tacotron2=str(train_tiny_model("Tacotron2")), waveglow=str(train_tiny_model("WaveGlow")))
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+def test_an_app_finds_its_process_unchanged_and_has_models_of_its_own_and_two_voices_in_threads(tmp_path: Path) -> None:
+    """In another folder, by the line in docs/inference.md; each voice says what it says alone."""
+    (line,) = re.findall(r"`(import sys; .*PATH_OF_A_CLONE.*)`", (ROOT / "docs/inference.md").read_text())
+    files = {model.lower(): str(train_tiny_model(model)) for model in ("Tacotron2", "WaveGlow")}
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/models.py").write_text('NAME = "ours"')
+    code = APP.format(line=line.replace("PATH_OF_A_CLONE", str(ROOT)), root=str(ROOT), **files)
+    (tmp_path / "app/__main__.py").write_text(code)
+    result = subprocess.run([sys.executable, "-m", "app"], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 

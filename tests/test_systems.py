@@ -35,14 +35,18 @@ def test_it_speaks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("system", ["macos", "windows"])
-def test_it_trains_and_resumes_with_loader_processes(system: str, tmp_path: Path) -> None:
-    """Two runs: the second moves the first one's log, replaces the link of the last checkpoint, and leaves no temporary files."""
+def test_it_trains_with_loader_processes_and_resumes(system: str, tmp_path: Path) -> None:
+    """The second run moves the first one's log, replaces the link of the last checkpoint, and leaves no temporary files.
+
+    macOS does all that as Linux does, and differs in its loader processes alone.
+    """
     words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 1, "--num-workers", 1]
     run_on(system, *words, "--epochs", 1)
-    assert "resuming at epoch 1" in run_on(system, *words, "--epochs", 2, "--resume-from-last")
-    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["epoch"] == 1
+    if system == "windows":
+        assert "resuming at epoch 1" in run_on(system, *words, "--epochs", 2, "--resume-from-last")
+        assert "estimated peak" in run_on(system, *words, "--epochs", 3, "--dry-run")
+    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["epoch"] == int(system == "windows")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    assert "estimated peak" in run_on(system, *words, "--epochs", 3, "--dry-run")
 
 
 def test_the_studio_plans(tmp_path: Path) -> None:

@@ -82,27 +82,23 @@ def test_a_line_without_sound_is_an_error_and_gets_no_files(tmp_path, copy) -> N
 
 
 def test_the_manifest_describes_every_file(export_of, source) -> None:
-    directory = export_of("onnx")
-    manifest = json.loads((directory / "export.json").read_text())
-    names = {path.name for path in directory.iterdir()} - {"export.json"}
-    assert names == set(manifest["files"]) == {f"{part.name}.onnx" for part in source.parts()} | {"tts.onnx"}
-    for name, record in manifest["files"].items():
-        contents = (directory / name).read_bytes()
-        assert (record["bytes"], record["sha256"]) == (len(contents), hashlib.sha256(contents).hexdigest())
-    assert manifest["files"]["waveglow.onnx"]["inputs"]["mels"] == {"type": "float32", "shape": ["batch", 9, "frames"]}
-    assert manifest["options"].items() >= {"sampling_rate": 22050, "text_cleaners": ["english_cleaners"]}.items()
-    assert {"torch", "onnx", "onnxruntime"} <= set(manifest["versions"])
-
-
-def test_the_manifest_agrees_with_the_files(export_of) -> None:
+    """Names, sizes and sums, and inputs and outputs as ONNX Runtime reads them."""
     skip_without_packages()
     import onnxruntime
 
     directory = export_of("onnx")
-    for name, record in read_manifest(directory).files.items():
-        session = onnxruntime.InferenceSession(str(directory / name))
+    manifest = json.loads((directory / "export.json").read_text())
+    names = {path.name for path in directory.iterdir()} - {"export.json"}
+    assert names == set(manifest["files"]) == {f"{part.name}.onnx" for part in source.parts()} | {"tts.onnx"}
+    assert manifest["files"]["waveglow.onnx"]["inputs"]["mels"] == {"type": "float32", "shape": ["batch", 9, "frames"]}
+    assert manifest["options"].items() >= {"sampling_rate": 22050, "text_cleaners": ["english_cleaners"]}.items()
+    assert {"torch", "onnx", "onnxruntime"} <= set(manifest["versions"])
+    for name, record in manifest["files"].items():
+        contents = (directory / name).read_bytes()
+        assert (record["bytes"], record["sha256"]) == (len(contents), hashlib.sha256(contents).hexdigest())
+        session = onnxruntime.InferenceSession(contents)
         inputs = [*session.get_inputs(), *session.get_overridable_initializers()]
-        for values, described in ((inputs, record.inputs), (session.get_outputs(), record.outputs)):
+        for values, described in ((inputs, record["inputs"]), (session.get_outputs(), record["outputs"])):
             assert {value.name for value in values} == set(described)
             for value in values:
                 shapes = (value.shape, described[value.name]["shape"])
@@ -110,9 +106,12 @@ def test_the_manifest_agrees_with_the_files(export_of) -> None:
                 assert ours == theirs, (name, value.name)
 
 
-def test_a_changed_and_a_missing_file_are_named(copy) -> None:
+def test_a_missing_vocoder_and_changed_and_missing_files_are_named(copy) -> None:
     directory = copy("torchscript")
-    contents = bytearray((directory / "waveglow.ts").read_bytes())
+    contents, manifest = bytearray((directory / "waveglow.ts").read_bytes()), directory / "export.json"
+    manifest.write_text(manifest.read_text().replace('"WaveGlow"', '"WaveGlue"'))
+    with pytest.raises(DataError, match=f"^{manifest}: models: Tacotron2, WaveGlue; expected WaveGlow or PulseNoise; "):
+        load_voice(directory)
     contents[100] ^= 1
     (directory / "waveglow.ts").write_bytes(contents)
     (directory / "denoiser.ts").unlink()
@@ -120,13 +119,6 @@ def test_a_changed_and_a_missing_file_are_named(copy) -> None:
         load_voice(directory)
     assert "waveglow.ts: SHA-256" in str(error.value) and "denoiser.ts: cannot be read" in str(error.value)
     assert "export again" in str(error.value)
-
-
-def test_a_manifest_without_a_vocoder_is_named(copy) -> None:
-    manifest = copy("torchscript") / "export.json"
-    manifest.write_text(manifest.read_text().replace('"WaveGlow"', '"WaveGlue"'))
-    with pytest.raises(DataError, match=f"^{manifest}: models: Tacotron2, WaveGlue; expected WaveGlow or PulseNoise; "):
-        load_voice(manifest.parent)
 
 
 GOOD = SETTINGS | {"format": 1, "files": {}}

@@ -73,21 +73,20 @@ def run_of(name: str, batch: int, **settings: object) -> dict[str, object]:
 
 
 ON_A_CPU = [run_of("fp32", batch, num_iters=10, warmup=1) for batch in (1, 4)]
+ON_A_GPU = [run_of(name, n, cpu=False, num_iters=1000, warmup=3) for name in ("fp16", "fp32") for n in (1, 4)]
 
 
-def test_published_runs_on_a_gpu(project: Path) -> None:
-    runs = [("fp16", 1), ("fp16", 4), ("fp32", 1), ("fp32", 4)]
-    check(project, GPU, expected=[run_of(*run, cpu=False, num_iters=1000, warmup=3) for run in runs])
-
-
-def test_without_a_gpu_it_prints_a_note_and_runs_on_the_cpu(project: Path) -> None:
-    note = "note: no GPU here: running on the CPU, with fewer iterations\n"
-    check(project, GPU, device="cpu", expected=ON_A_CPU, out=note)
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_cpu_script_stays_on_the_cpu(project: Path, device: str) -> None:
-    check(project, CPU, device=device, expected=[run | {"cpu": True} for run in ON_A_CPU])
+@pytest.mark.parametrize(
+    ("script", "device", "out", "expected"),
+    [
+        (GPU, "cuda", "", ON_A_GPU),
+        (GPU, "cpu", "note: no GPU here: running on the CPU, with fewer iterations\n", ON_A_CPU),
+        (CPU, "cpu", "", [run | {"cpu": True} for run in ON_A_CPU]),
+        (CPU, "cuda", "", [run | {"cpu": True} for run in ON_A_CPU]),
+    ],
+)
+def test_the_usual_runs(project: Path, script: str, device: str, out: str, expected: list[dict[str, object]]) -> None:
+    check(project, script, device=device, expected=expected, out=out)
 
 
 @pytest.mark.parametrize("script", [GPU, CPU])

@@ -37,8 +37,7 @@ from studio.train.progress import ModelProgress, TrainingProgress, digest
 from studio.train.run_log import RunLog
 from studio.voice.lines import LOG, TrainingLines
 from studio.voice.voice import best_checkpoint, sharpened, write_model
-from tests.recipe import MODELS, ROOT, children, read_steps, run, start, succeed, train_tiny_model, wait_for
-from tests.stops import alive
+from tests.recipe import MODELS, ROOT, alive, children, read_steps, run, start, succeed, train_tiny_model, wait_for
 from tests.studio.projects import SETTINGS, make_project
 from tests.test_train import differences
 
