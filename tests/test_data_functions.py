@@ -248,8 +248,7 @@ def test_bad_rows_of_tacotron_2_all_at_once(tmp_path: Path) -> None:
 
 
 def test_bad_rows_of_waveglow_all_at_once(tmp_path: Path) -> None:
-    sizes = {"hours": 158_760_000, "short": 255, "a_frame": 256}
-    hours, short, a_frame = (sound(tmp_path / f"{name}.wav", samples) for name, samples in sizes.items())
+    hours, short, a_frame = (sound(tmp_path / f"{n}.wav", n) for n in (158_760_000, 255, 256))
     assert problems("WaveGlow", tmp_path, [f"{hours}|long", f"{short}|a", f"{a_frame}|b"]) == [
         f"1: {hours}: 7200.0 s, expected at most 600 s (--longest-clip): cut it, or raise the limit",
         f"2: {short}: 255 samples, expected at least 256: drop the clip or lengthen it with silence",
