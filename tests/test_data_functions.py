@@ -283,10 +283,9 @@ def test_a_higher_limit_accepts_the_clip(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [[], ["--dry-run"]])
-def test_train_refuses_the_row_before_it_allocates(tmp_path: Path, words: list[str]) -> None:
+def test_train_refuses_the_row_before_it_allocates(tmp_path: Path) -> None:
     long = sound(tmp_path / "long.wav", 158_760_000)
     (tmp_path / "list.txt").write_text(f"{long}|one\n{long}|two\n")
-    result = run("train.py", *flags("Tacotron2", tmp_path), *words, "--training-files", tmp_path / "list.txt")
+    result = run("train.py", *flags("Tacotron2", tmp_path), "--training-files", tmp_path / "list.txt")
     assert (result.code, result.out) == (1, "")
     assert result.err.count("7200.0 s, expected at most 60 s (--longest-clip)") == 2

@@ -129,18 +129,6 @@ def test_a_line_is_the_same_alone_and_in_any_batch(vocoder: str, settings: dict,
 
 
 @slow
-def test_a_line_depends_on_its_number_and_its_seed() -> None:
-    ours = voice()
-    same, again, other_number, other_seed = (
-        ours.speak_batch([Line("Two.", seed, number)]).speeches[0] for seed, number in ((7, 0), (7, 0), (7, 1), (8, 0))
-    )
-    assert same and again and other_number and other_seed
-    assert torch.equal(same.audio, again.audio)
-    for other in (other_number, other_seed):
-        assert other.mel.shape != same.mel.shape or not torch.equal(other.mel, same.mel)
-
-
-@slow
 def test_pieces_of_a_line_are_those_of_the_line_alone() -> None:
     """The line is cut in four, and the pieces are batched with other lines."""
     text = "The first one is short. The second, which is longer, has two commas in it; and so on! Is it the end?"

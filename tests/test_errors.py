@@ -111,9 +111,6 @@ def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
     assert process.returncode == 141
 
 
-# A user's mistake ends with one error message, a hint, and exit code 2 (usage) or 1 (data); Ctrl-C with 130. No traceback
-
-
 def stderr_of(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
     """Run a script that must exit with this code, and return its stderr. A traceback would raise an exception here."""
     result = run(script, *words, cwd=cwd)
@@ -228,7 +225,6 @@ def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path) -> None:
     [
         (["train.py", "-m", "Tacotron2", "--epoch", "3"], 2, "train.py: error: unrecognized arguments: --epoch 3"),
         (["inference.py", "-i", "no/such/phrases.txt"], 1, "error: no/such/phrases.txt: no such file"),
-        (["-m", "common.data.mels", "--audio-filelist", "a", "--mel-filelist", "b"], 1, "error: a: no such file"),
     ],
 )
 def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: str) -> None:

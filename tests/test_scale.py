@@ -113,20 +113,6 @@ def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_proce
     assert "resuming at epoch 3 (random numbers start anew" in out
 
 
-def test_sharded_tacotron2_validates_a_clip_on_one_process(tmp_path: Path) -> None:
-    """All processes must run the forward, or both would wait forever; BatchNorm statistics are the main process's."""
-    found = {}
-    for name, sharding in (("whole", []), ("cut", ["--shard"])):
-        argv = flags("Tacotron2", tmp_path / name, 8)
-        held_out = tmp_path / name / "validation.txt"
-        held_out.write_text(held_out.read_text().splitlines()[0] + "\n")
-        finish(start_ranks("train.py", *argv, *sharding, "--epochs", "1"))
-        records = [data for step, data in read_steps(tmp_path / name / "nvlog.json") if len(step) == 1]
-        found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
-    assert len(found["whole"]) == 2
-    assert found["cut"] == pytest.approx(found["whole"], rel=1e-4)
-
-
 def rank_of(process: int) -> int:
     """Return a process's rank as torchrun set it."""
     words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")

@@ -173,13 +173,6 @@ def test_an_existing_different_list_stays(tmp_path: Path, voice: Path, capsys) -
     assert len(read_filelist(tmp_path / "lists/voice_audio_text_val_filelist.txt")) == 1
 
 
-def test_paths_have_no_separator(tmp_path: Path, voice: Path) -> None:
-    voice.rename(tmp_path / "a|b")
-    with pytest.raises(DataError, match=r"'\|' in a path"):
-        prepare(tmp_path, "--dataset", "a|b", ".", "--name", "mine")
-    assert not (tmp_path / "lists").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
