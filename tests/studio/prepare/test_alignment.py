@@ -58,6 +58,12 @@ def test_words_or_clips_without_a_counterpart_stay_alone() -> None:
     assert found == ["One two three.", "", "Four five six."]
 
 
+def test_words_that_are_not_recognised_belong_to_their_sentence() -> None:
+    sentences = ["He said that he would come back.", "After a very long while nobody came."]
+    for recognised in (("he said that he would come back", "nobody came"), ("he said that", sentences[1].lower())):
+        assert assign_words(" ".join(sentences), recognised) == sentences
+
+
 def test_pauses_within_sentences_at_their_ends_and_around_foreign_speech() -> None:
     transcript = "When the rain stopped, the two children ran “out.” An old cart stood behind the red barn. They sat."
     recognised = ["when the rain stopped", "the two children ran out", "an old cart", "", "stood behind the red born"]

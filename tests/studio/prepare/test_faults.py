@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 from scipy import signal
 
 from common.audio.audio_processing import at_rate
@@ -18,7 +17,7 @@ from studio.prepare.levels import decibels
 from studio.prepare.speakers import Sound, describe_voice, find_voices, is_sound_only
 from studio.prepare.texts import shares_wrong
 from tests.recipe import ROOT, skip_without_evaluators
-from tests.sounds import sentence
+from tests.sounds import save, sentence
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
 FINE = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
@@ -29,7 +28,7 @@ def levels(samples: np.ndarray, rate: int) -> np.ndarray:
     return decibels(np.square(samples[: len(samples) // size * size].reshape(-1, size)).mean(axis=1))
 
 
-@pytest.mark.parametrize("snr", [6.0, 20.0, 35.0])
+@pytest.mark.parametrize("snr", [6.0, 35.0])
 def test_snr_of_noise_of_known_level(snr: float) -> None:
     generator = np.random.default_rng(0)
     noise = generator.standard_normal(32000) * 0.1 * 10 ** (-snr / 20)
@@ -39,8 +38,7 @@ def test_snr_of_noise_of_known_level(snr: float) -> None:
     assert measures.level == pytest.approx(10 * math.log10(0.01 * (1 + 10 ** (-snr / 10))), abs=0.1)
 
 
-@pytest.mark.parametrize("rate", [16000, 22050, 48000])
-@pytest.mark.parametrize("cutoff", [3400, 7000])
+@pytest.mark.parametrize(("rate", "cutoff"), [(16000, 7000), (22050, 3400), (48000, 7000)])
 def test_bandwidth_of_filtered_noise(rate: int, cutoff: int) -> None:
     noise = np.random.default_rng(1).standard_normal(2 * rate)
     taps = signal.firwin(1001, cutoff, fs=rate, window=("kaiser", 10.0))
@@ -141,13 +139,11 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
     generator = np.random.default_rng(4)
     options = parse_args(["--projects", str(tmp_path / "projects"), "--name", "mine", str(ROOT / "audio")])
     folder = options.project.clips
-    folder.mkdir(parents=True)
 
     def write(name: str, number: int, rate: int, snr: float) -> ClipSound:
         samples = at_rate(sentence(number), 22050, rate)
         noise = generator.standard_normal(len(samples)) * samples.std() * 10 ** (-snr / 20)
-        soundfile.write(folder / f"{name}.wav", 0.5 * (samples + noise), 22050)
-        return ClipSound(folder / f"{name}.wav", name)
+        return ClipSound(save(folder / f"{name}.wav", 0.5 * (samples + noise)), name)
 
     ours = [write(f"ours{n}", n, 22050, 60) for n in range(1, 11)]
     ours_too = [write(f"noisy{n}", n, 22050, 5) for n in range(21, 24)]
@@ -167,20 +163,21 @@ def test_noise_is_no_other_speaker(tmp_path: Path) -> None:
     assert compare_voices(cut, options).others == set()
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(22050, True), (15000, False)])
-def test_a_reverberant_room_is_no_other_speaker(rate: int, expected: bool, tmp_path: Path) -> None:
-    """A reverberation of 0.8 s by echoes at random times sets clips apart as another voice does."""
+def test_a_reverberant_room_is_no_other_speaker(tmp_path: Path) -> None:
+    """A reverberation of 0.8 s by echoes at random times sets clips apart as another voice does, here one of another pitch."""
     skip_without_evaluators("resemblyzer")
     generator = np.random.default_rng(4)
     delays = np.sort(generator.uniform(0.002, 0.8, 3000))
     echoes = np.bincount((22050 * delays).astype(int), generator.choice([-1, 1], 3000) * 10 ** (-3 * delays / 0.8))
     echoes = np.append(1.0, echoes / np.linalg.norm(echoes))
-    clips = []
-    for number in range(1, 14):
-        samples = sentence(number)
-        wet = np.convolve(at_rate(samples, 22050, rate), echoes) if number > 10 else samples
-        soundfile.write(tmp_path / f"{number}.wav", 0.5 * wet / np.abs(wet).max(), 22050)
-        clips.append(ClipSound(tmp_path / f"{number}.wav", str(number)))
-    embeddings = np.array([describe_voice(clip.path) for clip in clips])
-    assert find_voices(embeddings).others == [10, 11, 12]
-    assert is_sound_only(clips[:10], Sound(60, 11000), embeddings[10:], Sound(60, 11000)) == expected
+
+    def write(name: object, samples: np.ndarray) -> ClipSound:
+        return ClipSound(save(tmp_path / f"{name}.wav", 0.5 * samples / np.abs(samples).max()), str(name))
+
+    dry = [write(number, sentence(number)) for number in range(1, 11)]
+    plain = [describe_voice(clip.path) for clip in dry]
+    for rate, expected in ((22050, True), (15000, False)):
+        sounds = [np.convolve(at_rate(sentence(number), 22050, rate), echoes) for number in range(11, 14)]
+        embeddings = np.array([*plain, *(describe_voice(write("wet", sound).path) for sound in sounds)])
+        assert find_voices(embeddings).others == [10, 11, 12]
+        assert is_sound_only(dry, Sound(60, 11000), embeddings[10:], Sound(60, 11000)) == expected

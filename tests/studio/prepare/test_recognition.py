@@ -22,17 +22,19 @@ GOOD = (200, json.dumps({"text": " Good | morning. "}).encode())
 
 
 class Endpoint:
-    """In this process: answers with the statuses in `plan`, then with 200; stores the requests."""
+    """In this process: answers with the statuses in `plan`, or raises what is there, then with 200; stores the requests."""
 
     def __init__(self) -> None:
-        self.plan: list[tuple[int, bytes]] = []
+        self.plan: list[tuple[int, bytes] | Exception] = []
         self.requests: list[Any] = []
 
     def answer(self, request: Any) -> Any:
         request.read()
         self.requests.append(request)
-        status, content = self.plan.pop(0) if self.plan else GOOD
-        return httpx.Response(status, content=content)
+        found = self.plan.pop(0) if self.plan else GOOD
+        if isinstance(found, Exception):
+            raise found
+        return httpx.Response(found[0], content=found[1])
 
 
 @pytest.fixture
@@ -73,10 +75,10 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
 
 def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
-    endpoint.plan = [(503, b"busy"), (429, b"slow down")]
+    endpoint.plan = [(503, b"busy"), (429, b"slow down"), httpx.ConnectError("gone")]
     with Ledger(tmp_path / "words.jsonl") as ledger:
         assert len(recognise(sounds, CONFIG, ledger, 1)) == 2
-    assert len(endpoint.requests) == 4
+    assert len(endpoint.requests) == 5
     monkeypatch.undo()
     monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
     settings, message = TextConfig(transcriber="http://127.0.0.1:9/v1"), "--transcriber http://127.0.0.1:9/v1/audio"

@@ -48,6 +48,17 @@ NO_STOP: Any = SimpleNamespace(is_requested=False)  # by any signal
 EPOCHS = {"Tacotron2": 20, "WaveGlow": 4}  # of the run that is killed, early in Tacotron2's
 
 
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(Project(name="mine", projects=tmp_path))
+
+
+@pytest.fixture
+def flags(project: Project) -> list[str]:
+    """The words of a command for the project."""
+    return [project.name, "--projects", str(project.projects)]
+
+
 def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
     """Write a plan that fine-tunes the tiny models, without any package."""
     best_by = {"Tacotron2": "coverage", "WaveGlow": "mel_distance"}
@@ -176,10 +187,9 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     assert (project.root / "whole.zip").read_bytes() == first
 
 
-def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tmp_path, capfd, monkeypatch) -> None:
-    project = make_project(Project(name="short", projects=tmp_path))
+def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(project, capfd, monkeypatch) -> None:
     command = train_command(train_argv("WaveGlow", tiny_plan(project, 100_000), project))
-    spent, stop = list[float](), NO_STOP
+    spent = list[float]()
     log = project.run("WaveGlow") / "nvlog.json"
 
     class Clock:
@@ -190,11 +200,11 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tm
 
     with monkeypatch.context() as patch:
         patch.setattr("studio.train.process.time", Clock)
-        assert run_training(command, 1, 900.0, stop, spent.append) is RunEnding.BUDGET
+        assert run_training(command, 1, 900.0, NO_STOP, spent.append) is RunEnding.BUDGET
     out = capfd.readouterr().out
     assert "saved" in out and "DLL " not in out and 1000 <= sum(spent) < 1200
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(command, 1, 0.0, stop, spent.append) is RunEnding.BUDGET
+    assert run_training(command, 1, 0.0, NO_STOP, spent.append) is RunEnding.BUDGET
     plan, progress = tiny_plan(project, 100_000, hours=1 / 3600), progress_of(project)
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
     progress.spend("WaveGlow", 8.0)
@@ -206,13 +216,12 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tm
     assert train_waveglow(project, plan) and log.stat().st_mtime == before
     out = capfd.readouterr().out
     assert "WaveGlow: nothing to do, its plan is complete (its time limit of 1 s); to train on, raise `epochs`" in out
-    assert f"or run python -m studio.plan --minutes M short --projects {tmp_path}\n" in out
+    assert f"or run python -m studio.plan --minutes M mine --projects {project.projects}\n" in out
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(tmp_path: Path, capsys) -> None:
+def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(project: Project, capsys) -> None:
     """It printed a line that nobody saw, and trained nothing; and it named --epochs, a flag of train.py."""
-    project = make_project(Project(name="more", projects=tmp_path))
     last = project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt"
 
     def train_to(epochs: int, **values: object) -> str:
@@ -235,10 +244,9 @@ def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("in_process")
-def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_budget_ends_with_an_epoch_and_its_report(project: Project, capsys, monkeypatch) -> None:
     """The voice was the one of an earlier report, since the last epochs had none."""
     monkeypatch.setattr(train, "START", 297.0)  # so that the test ends soon
-    project = make_project(Project(name="report", projects=tmp_path))
     assert train_waveglow(project, tiny_plan(project, 100_000, hours=300 / 3600))
     last = load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")
     assert last["epoch_complete"] and max(reports_of(project.run("WaveGlow"))) == last["epoch"]
@@ -246,9 +254,20 @@ def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monk
     assert progress_of(project).of("WaveGlow").reason == "its time limit of 5 min"
 
 
-def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Path, capfd, monkeypatch) -> None:
-    project = make_project(Project(name="sharp", projects=tmp_path))
-    plan, name, stop = tiny_plan(project, sharpen_minutes=5.0), "Tacotron2", NO_STOP
+def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(project: Project, capfd, monkeypatch) -> None:
+    plan, name = tiny_plan(project, sharpen_minutes=5.0), "Tacotron2"
+
+    def sharpen(plan: Plan, stop: object = NO_STOP) -> bool:
+        return train.sharpen(name, plan, project, stop)
+
+    def has_best_weights(plan: Plan) -> bool:
+        """True if the voice has the weights of the best checkpoint; its postnet's alone may be others."""
+        write_model(project, name, plan.models[name])
+        best = load_checkpoint(best_checkpoint(project, name))["state_dict"]
+        voice = load_checkpoint(project.voice / "tacotron2.safetensors")["state_dict"]
+        changed = [key for key in best if not torch.equal(best[key], voice[key])]
+        assert all(key.startswith("postnet.") for key in changed)
+        return not changed
 
     def few_steps(*arguments: Any) -> list[str]:
         return [*sharpen_command(*arguments), "--steps", "3"]
@@ -256,26 +275,18 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Pa
     monkeypatch.setattr(train, "sharpen_command", few_steps)
     with monkeypatch.context() as patch:
         patch.setattr(train, "run_training", train_here)
-        assert train.train_model(name, plan, project, progress_of(project), stop)
-    assert train.sharpen(name, plan, project, stop)
+        assert train.train_model(name, plan, project, progress_of(project), NO_STOP)
+    assert sharpen(plan) and not has_best_weights(plan)
     assert "Tacotron2: sharpens its mels, for 5 min at most\n" in capfd.readouterr().out
-    write_model(project, name, plan.models[name])
-    best = load_checkpoint(best_checkpoint(project, name))["state_dict"]
-    voice = load_checkpoint(project.root / "voice" / "tacotron2.safetensors")["state_dict"]
-    changed = {key for key in best if not torch.equal(best[key], voice[key])}
-    assert changed and all(key.startswith("postnet.") for key in changed)
 
     longer = replace(plan, models={name: replace(plan.models[name], sharpen_minutes=6.0)})
     first, second = (sharpened(project, name, minutes) for minutes in (5.0, 6.0))
     before = first.stat()
-    assert train.sharpen(name, plan, project, stop) and first.stat() == before
-    assert train.sharpen(name, longer, project, stop) and second.exists() and not first.exists()
+    assert sharpen(plan) and first.stat() == before
+    assert sharpen(longer) and second.exists() and not first.exists()
     shutil.copy(train_tiny_model(name), best_checkpoint(project, name))  # another one
-    best = load_checkpoint(best_checkpoint(project, name))["state_dict"]
-    write_model(project, name, longer.models[name])
-    voice = load_checkpoint(project.root / "voice" / "tacotron2.safetensors")["state_dict"]
-    assert all(torch.equal(best[key], voice[key]) for key in best)
-    assert not train.sharpen(name, longer, project, SimpleNamespace(is_requested=True)) and second.exists()
+    assert has_best_weights(longer)
+    assert not sharpen(longer, SimpleNamespace(is_requested=True)) and second.exists()
 
     def killed(command: list[str], *_: object) -> RunEnding:
         """This process ends; the other one saves its first steps."""
@@ -284,14 +295,13 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(tmp_path: Pa
 
     monkeypatch.setattr(train, "run_training", killed)
     with pytest.raises(KeyboardInterrupt):
-        train.sharpen(name, longer, project, stop)
+        sharpen(longer)
     assert not sharpened(project, name, 6.0).exists()
 
 
-def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_changed_clips_train_on_after_the_end_of_a_plan(project: Project, capsys, monkeypatch) -> None:
     """An edited transcript made no difference to a model whose budget was spent."""
     monkeypatch.setattr(train, "run_training", lambda *_: RunEnding.BUDGET)
-    project = make_project(Project(name="edited", projects=tmp_path))
     plan = tiny_plan(project, hours=1.0)
     for _ in range(2):
         for words in ("WaveGlow: trains to epoch", "WaveGlow: nothing to do"):
@@ -300,9 +310,8 @@ def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, 
         project.training_list.write_text("".join([first.replace("|", "|well "), *others]))
 
 
-def test_a_project_without_its_checkpoints_trains_again(tmp_path: Path, monkeypatch) -> None:
+def test_a_project_without_its_checkpoints_trains_again(project: Project, flags: list[str], monkeypatch) -> None:
     """Its plan was complete, and no voice could be made of it."""
-    project, flags = make_project(Project(name="bare", projects=tmp_path)), ["bare", "--projects", str(tmp_path)]
     plan, progress, found = tiny_plan(project), progress_of(project), list[ModelProgress]()
     for name in plan.models:
         progress.finish(name, digest(name, plan, project), "all 4 epochs")
@@ -314,16 +323,15 @@ def test_a_project_without_its_checkpoints_trains_again(tmp_path: Path, monkeypa
         train.main(flags)
 
 
-def test_what_would_end_a_training_later_ends_the_command_before_it(tmp_path: Path, capfd) -> None:
+def test_what_would_end_a_training_later_ends_the_command_before_it(project, flags, tmp_path, capfd) -> None:
     """The second model's mistakes came after hours of training of the first."""
-    project, flags = make_project(Project(name="bad", projects=tmp_path)), ["bad", "--projects", str(tmp_path)]
     plan = tiny_plan(project)
     for change, words in (
         ({"warm_start": str(tmp_path / "gone.pt")}, r"gone\.pt"),
         ({"options": {"segment_lenght": 1}}, "segment-lenght"),
         (
             {"options": {"learning_rate": 1}},
-            r"plan\.json: models\.WaveGlow\.options: learning_rate: studio\.train sets this",
+            r"plan\.json: models\.WaveGlow\.options: learning_rate: studio\.train sets",
         ),
     ):
         changed = plan.models | {"WaveGlow": replace(plan.models["WaveGlow"], **change)}
@@ -346,8 +354,7 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(tmp_path: Pa
     assert clip.name in capfd.readouterr().err
 
 
-def test_lines_for_people_say_how_far_a_training_is(tmp_path: Path, capfd, monkeypatch) -> None:
-    project = make_project(Project(name="lines", projects=tmp_path))
+def test_lines_for_people_say_how_far_a_training_is(project: Project, tmp_path: Path, capfd) -> None:
     settings = tiny_plan(project).models["WaveGlow"]
     lines = TrainingLines("WaveGlow", tmp_path, settings, progress_of(project).of("WaveGlow"))
     with NvLog(tmp_path / LOG) as log:
@@ -364,50 +371,43 @@ def test_lines_for_people_say_how_far_a_training_is(tmp_path: Path, capfd, monke
     )
 
 
-def test_one_command_at_a_time_works_on_a_project(tmp_path: Path) -> None:
+def test_one_command_at_a_time_works_on_a_project(project: Project, flags: list[str]) -> None:
     """Two trainings would count the same time twice; a preparation would replace the clips of a training."""
-    project = make_project(Project(name="busy", projects=tmp_path))
     tiny_plan(project)
     project.state.mkdir()
     code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
-    flags = ["--projects", str(tmp_path)]
     words = [sys.executable, "-c", code, str(project.state / "lock")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
         message = f"{project.root}: another studio.prepare or studio.train is working on it; wait until it ends"
-        for command in (
-            lambda: train.main(["busy", *flags]),
-            lambda: prepare.main(["--name", "busy", "--apply", *flags]),
-            lambda: prepare.main([str(ROOT / "audio"), "--name", "busy", *flags]),
-        ):
+        for main, more in ((train.main, []), (prepare.main, ["--apply"]), (prepare.main, [str(ROOT / "audio")])):
             with pytest.raises(DataError) as caught:
-                command()
+                main([*more, *(["--name"] if more else []), *flags])
             assert str(caught.value) == message
         holder.stdin.close()
     assert not project.run("Tacotron2").exists()
 
 
 def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> None:
-    commands = ((planning, "prepare FOLDER --name"), (train, "plan"), (share, "train"))
-    for module, wanted in commands:
+    for module, wanted in ((planning, "prepare FOLDER --name"), (train, "plan"), (share, "train")):
         with pytest.raises(DataError) as caught:
             module.main(["none", "--projects", str(tmp_path)])
         assert f"no such file; run python -m studio.{wanted} none --projects {tmp_path} first" in str(caught.value)
 
 
-def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_plan_measures_and_train_py_takes_its_arguments(
+    project: Project, flags: list[str], capsys, monkeypatch
+) -> None:
     def run_train_py(command: list[str], **_: object) -> SimpleNamespace:
         result = run("train.py", *command[2:])
         return SimpleNamespace(returncode=result.code, stderr=result.err)
 
     monkeypatch.setattr(machine, "subprocess", SimpleNamespace(run=run_train_py))  # train.py in this process
-    project = make_project(Project(name="planned", projects=tmp_path))
     starts = [str(train_tiny_model(name)) for name in MODELS]
-    flags = ["--cpu", "--minutes", "1", "--find-lr"]
-    planning.main([project.name, "--projects", str(tmp_path), "--from", *starts, *flags])
+    planning.main([*flags, "--from", *starts, "--cpu", "--minutes", "1", "--find-lr"])
     out = capsys.readouterr().out
     assert "an estimate from 10 measured steps and one report" in out and "all 5 clips in one step" in out
-    assert f"edit it, then run python -m studio.train planned --projects {tmp_path}\n" in out
+    assert f"edit it, then run python -m studio.train mine --projects {project.projects}\n" in out
     content = json.loads(project.plan.read_text())
     measured = content["notes"]["machine"]["Tacotron2"]
     assert measured["report_seconds"] > 0 and measured["start_seconds"] > 0
@@ -417,9 +417,8 @@ def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, 
         assert settings["learning_rate"] == pytest.approx(tested["suggestion"], rel=0.05)
         assert "range test" in settings["reasons"]["learning_rate"]
         assert (project.root / "learning_rate" / f"learning_rate_{name}.png").exists()
-        assert (
-            settings["warmup_steps"] <= settings["epochs"] * content["notes"]["machine"][name]["steps_per_epoch"] / 10
-        )
+        steps = settings["epochs"] * content["notes"]["machine"][name]["steps_per_epoch"]
+        assert settings["warmup_steps"] <= steps / 10
     hours = [settings["hours"] for settings in content["models"].values()]
     assert 0 < sum(hours) <= 1 / 60
     assert next(iter(content["models"])) == ("PulseNoise" if find_spec("pyworld") else "Tacotron2")
