@@ -113,6 +113,7 @@ def test_spoken_sentences_equal_the_output_of_the_english_cleaners() -> None:
 def test_every_time_in_every_template_reads_back() -> None:
     for number in range(60):
         assert WORDS[make_corpus.number_words(number)] == number
+    assert [make_corpus.digital_time(18, minute) for minute in (5, 9, 10)] == ["six oh five", "six oh nine", "six ten"]
     for template in make_corpus.TEMPLATES:
         for hour in range(24):
             for minute in range(60):

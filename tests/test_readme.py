@@ -30,16 +30,8 @@ FOREIGN_FLAGS = {
     "--install-only",  # of scripts/serve.sh and scripts/studio.sh
     "--query-compute-apps",  # nvidia-smi
     "--data-urlencode",  # curl
-    *(
-        "--rm",
-        "--ipc",
-        "--shm-size",
-        "--require-hashes",
-        "--no-deps",
-        "--disable-pip",
-        "--upgrade",
-        "--index-url",
-    ),  # docker, pip, uv
+    # docker, pip and uv
+    *("--rm", "--ipc", "--shm-size", "--require-hashes", "--no-deps", "--disable-pip", "--upgrade", "--index-url"),
 }
 FOLDERS_OF_USERS = (
     *("LJSpeech-1.1/", "output/", "OUT/", "FOLDER/", "wavs/", "mels/", "recordings/", "checkpoints/", "spoken/"),

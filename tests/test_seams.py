@@ -75,10 +75,8 @@ def test_a_result_is_in_the_ledger_before_it_is_closed(tmp_path: Path) -> None:
     with Ledger(tmp_path / "words") as ledger:
         ledger.add("a", "One.")
         ledger.add("b", "Two.")
-        assert [json.loads(line) for line in (tmp_path / "words").read_text().splitlines()] == [
-            ["a", "One."],
-            ["b", "Two."],
-        ]
+        lines = (tmp_path / "words").read_text().splitlines()
+        assert list(map(json.loads, lines)) == [["a", "One."], ["b", "Two."]]
 
 
 def test_clips_are_in_order_of_time_and_not_of_digits() -> None:
