@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common import precision
 from common.errors import DataError
 from exports.models import Call
 from exports.parts import ExportPart, axis_name, program
@@ -143,9 +142,3 @@ def _sizes(part: ExportPart, name: str, profile: Profile, which: int) -> list[in
         profile[axis_name(axes[axis])][which] if axis in axes else size
         for axis, size in enumerate(part.inputs[name].shape)
     ]
-
-
-def no_engines() -> str:
-    """Why no engine is built here."""
-    reason = "no trtexec" if precision.gpu_count() and not shutil.which("trtexec") else "no GPU"
-    return f"engines: skipped, as this machine has {reason}; run build_engines.sh on one with both (not yet tested)"

@@ -20,7 +20,7 @@ from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.voice_folder import default_vocoder
 from exports import parts, torchscript, triton, web
-from exports.engines import build_script, compile_package, missing_compiler, no_engines
+from exports.engines import build_script, compile_package, missing_compiler
 from exports.manifest import ExportManifest, ExportWriter
 from exports.parts import Axes, ExportPart, program
 from exports.vocoders import VOCODERS, VocoderExport
@@ -290,7 +290,7 @@ def _write_tensorrt(source: ExportSource, writer: ExportWriter) -> None:
     """The ONNX files, and a script that builds engines from them with trtexec."""
     _write_onnx(source, writer)
     writer.add("build_engines.sh", build_script(source.parts(), source.vocoder.config).encode())
-    print(no_engines())
+    print("engines: build_engines.sh builds them, on a machine with a GPU and trtexec (not yet tested)")
 
 
 def _write_triton(source: ExportSource, writer: ExportWriter) -> None:

@@ -16,7 +16,7 @@ from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from exports.__main__ import main
-from exports.engines import build_script, no_engines
+from exports.engines import build_script
 from exports.manifest import ExportWriter, read_manifest
 from exports.targets import load_source, vocoders_for
 from exports.voice import load_voice
@@ -62,7 +62,7 @@ def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_
     """No warning of PyTorch or of another package reaches the terminal."""
     out, err = output_of(target)
     assert err == ""
-    starts = ("voice: small, exported to", "engines: skipped", "serve the directory: ", f"{shared_exports}/")
+    starts = ("voice: small, exported to", "engines: ", "serve the directory: ", f"{shared_exports}/")
     assert [line for line in out.splitlines() if not line.startswith(starts)] == []
     assert f"speech-{target}0/audio_0.wav" in out
 
@@ -196,12 +196,11 @@ def test_flags_that_the_files_fix_are_refused(export_of) -> None:
         load_voice(export_of("torchscript"), SynthesisConfig(options={"attention_window": 3}))
 
 
-def test_without_a_gpu_tensorrt_is_skipped_with_a_message(export_of, source) -> None:
+def test_tensorrt_gets_a_script_and_needs_its_provider(export_of, source) -> None:
     directory = export_of("tensorrt")
     script = (directory / "build_engines.sh").read_text()
     assert script == build_script(source.parts(), source.vocoder.config)
     assert "--minShapes=mels:1x9x8,z:1x8x64 --optShapes=mels:1x9x600,z:1x8x4800" in script
-    assert "engines: skipped" in no_engines()
     with pytest.raises(DataError, match="needs ONNX Runtime with TensorrtExecutionProvider"):
         load_voice(directory)
 
