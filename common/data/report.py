@@ -344,23 +344,13 @@ def _repetitions(clips: Sequence[MeasuredClip]) -> str:
     if not any(kinds.values()):
         return "Repetitions of a path, a text or the samples of a clip: none"
     rows = []
-    for kind, groups in kinds.items():
-        across = sum(len({clip.row.filelist for clip in group}) > 1 for group in groups)
-        rows.append((kind, len(groups), sum(map(len, groups)), across))
-    parts = ["Repetitions\n" + table("<>>>", ("same", "groups", "clips", "groups across filelists"), rows)]
-    for kind, groups in kinds.items():
-        if groups:
-            parts.append(_groups(kind, groups))
-    return "\n".join(parts)
-
-
-def _groups(kind: str, groups: Sequence[Sequence[MeasuredClip]]) -> str:
-    rows = []
-    for group in groups[:WORST]:
+    for kind, group in ((kind, group) for kind, groups in kinds.items() for group in groups[:WORST]):
+        is_across = len({clip.row.filelist for clip in group}) > 1
         places = [clip.row.place for clip in group[:3]] + (["…"] if len(group) > 3 else [])
         shared = repr(shorten(group[0].row.text, SHOWN_TEXT)) if kind == "text" else group[0].row.path
-        rows.append((len(group), shared, ", ".join(places)))
-    return table("><<", ("clips", f"same {kind}", "rows"), rows)
+        rows.append((kind, len(group), "yes" if is_across else "no", shared, ", ".join(places)))
+    counts = ", ".join(f"{counted(len(groups), 'group')} of the same {kind}" for kind, groups in kinds.items())
+    return f"Repetitions: {counts}\n" + table("<><<<", ("same", "clips", "across filelists", "which", "rows"), rows)
 
 
 def _outliers(clips: Sequence[MeasuredClip]) -> Iterator[str]:
