@@ -36,7 +36,6 @@ def test_each_question_of_the_file_has_its_own_answer(knowledge):
     [
         ("could you please tell me how many days there are in a week", (), "There are seven days in a week."),
         ("How many minutes are in an our?", (), "There are sixty minutes in an hour."),
-        ("what color is the sky", (), "On a clear day the sky is blue."),
         ("HOW MANY LEGS DOES A SPIDER HAVE", (), "A spider has eight legs."),
         ("Whats the capital of Germany", (), "The capital of Germany is Berlin."),
         ("Who won the election?", (), NO_ANSWER),
@@ -51,9 +50,6 @@ def test_each_question_of_the_file_has_its_own_answer(knowledge):
         ("Please say that again.", (), NO_REPEAT),
         ("And of Italy?", (LEGS, CAPITAL), "The capital of Italy is Rome."),
         ("And of Italy?", (CAPITAL, LEGS), NO_ANSWER),
-        ("And a spider?", (CAPITAL, LEGS), "A spider has eight legs."),
-        ("And a spider?", (LEGS, CAPITAL), NO_ANSWER),
-        ("Please say that again.", (LEGS, CAPITAL), CAPITAL.answer),
         ("Please say that again.", (CAPITAL, LEGS), LEGS.answer),
     ],
 )

@@ -1,13 +1,12 @@
 """Limits on clients: uvicorn's connections with this server's limits, and the pace of readers."""
 
 import asyncio
-import json
 import math
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,20 +15,16 @@ import pytest
 import uvicorn
 
 from serving import limits
-from serving.app import make_app
 from serving.config import ServingConfig
-from serving.engine import Engine
 from serving.limits import Connection, ReadingPace, StallError
 from tests.browser import wait
-from tests.serving.conftest import LONG, run, running_engine
+from tests.serving.conftest import make_engine, run
 
 pytestmark = pytest.mark.slow
 PATIENCE = 1.0  # seconds for the head of a request
 LARGE = 64 * 2**20  # bytes, more than the system holds for a client
 DEADLINE = 120  # seconds
 GET = b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n"
-SPEECH = "/v1/audio/speech"
-REAL_TIME_LIMIT = 1.6  # seconds of idle timeout, more than the longest message in real time takes
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -43,8 +38,8 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@pytest.fixture(scope="module", name="server")
-def running_server() -> Iterator[uvicorn.Server]:
+@pytest.fixture
+def server() -> Iterator[uvicorn.Server]:
     protocol: Any = partial(Connection, patience=PATIENCE, most=50)
     options: dict[str, Any] = {"port": 0, "http": protocol, "log_level": "warning", "timeout_keep_alive": 3}
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", **options))
@@ -107,63 +102,23 @@ def a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
     assert size > LARGE
 
 
-CLIENTS = (
-    a_connection_is_kept_alive_and_then_closed,
-    a_body_may_take_longer_than_a_head,
-    a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off,
-    a_client_that_reads_slowly_gets_all,
-)
+def test_time_of_clients(server: uvicorn.Server) -> None:
+    """All at once: they only wait."""
+    clients = (
+        a_connection_is_kept_alive_and_then_closed,
+        a_body_may_take_longer_than_a_head,
+        a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off,
+        a_client_that_reads_slowly_gets_all,
+    )
+    with ThreadPoolExecutor(len(clients)) as pool:
+        for visit in [pool.submit(client, server) for client in clients]:
+            visit.result(DEADLINE)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def visits(server: uvicorn.Server) -> Iterator[list[Future[None]]]:
-    """All clients at once, beside the tests before theirs: they only wait."""
-    with ThreadPoolExecutor(len(CLIENTS)) as pool:
-        yield [pool.submit(client, server) for client in CLIENTS]
-
-
-class Reader:
-    """The client of an ASGI app, which plays the PCM that it asks for: the app may send its next message at the end of one."""
-
-    def __init__(self, **body: Any) -> None:
-        self.messages = [{"type": "http.request", "body": json.dumps(body | {"response_format": "pcm"}).encode()}]
-        self.scope: dict[str, Any] = {"type": "http", "method": "POST", "path": SPEECH, "query_string": b""}
-        self.scope["headers"] = [(b"content-type", b"application/json")]
-        self.sent: list[dict[str, Any]] = []
-
-    async def receive(self) -> dict[str, Any]:
-        if not self.messages:
-            await asyncio.sleep(DEADLINE)
-        return self.messages.pop(0)
-
-    async def send(self, message: dict[str, Any]) -> None:
-        await asyncio.sleep(seconds_of(message))
-        self.sent.append(message)
-
-
-def seconds_of(message: dict[str, Any]) -> float:
-    return len(message.get("body") or b"") / 2 / 22050
-
-
-def test_a_reader_in_real_time_gets_all() -> None:
-    """The audio lasts longer than --idle-timeout. test_wyoming.py has readers that are slower, and are cut off."""
-    reader = Reader(input=LONG, sample_rate=22050, seed=3, speed=4.0)
-    with running_engine(idle_timeout=REAL_TIME_LIMIT, page=False) as engine:
-        app = make_app(engine, engine.config)
-        run(asyncio.wait_for(app(reader.scope, reader.receive, reader.send), DEADLINE))
-    assert sum(map(seconds_of, reader.sent)) > REAL_TIME_LIMIT and "error" not in reader.scope["log"]
-    assert reader.sent[-1]["more_body"] is False
-
-
-@pytest.mark.parametrize("number", range(len(CLIENTS)), ids=[client.__name__ for client in CLIENTS])
-def test_time_of_clients(number: int, visits: list[Future[None]]) -> None:
-    visits[number].result(DEADLINE)
-
-
-def test_limits_of_uvicorn(engine: Engine) -> None:
+def test_limits_of_uvicorn() -> None:
     from serving.__main__ import SpeechServer
 
-    found = SpeechServer(engine, ServingConfig()).config
+    found = SpeechServer(make_engine(shares=False), ServingConfig()).config
     assert found.ws == "none"
     assert found.h11_max_incomplete_event_size == 2**16 and not found.server_header
 

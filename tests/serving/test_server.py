@@ -30,7 +30,8 @@ def openai_client(server: ServerProcess) -> Any:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-def test_the_client_of_openai(openai_client: Any, tmp_path: Path) -> None:
+def test_the_client_of_openai(openai_client: Any, server: ServerProcess, tmp_path: Path) -> None:
+    """The first bytes of a stream come while the server computes: then its queue still has the request."""
     import openai
 
     create = openai_client.audio.speech.create
@@ -43,12 +44,7 @@ def test_the_client_of_openai(openai_client: Any, tmp_path: Path) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         create(model="tts-1", voice="nobody", input="Two.")
     assert caught.value.code == "voice_not_found" and caught.value.param == "voice"
-
-
-def test_the_client_of_openai_streams(openai_client: Any, server: ServerProcess) -> None:
-    """The first bytes come while the server computes: then its queue still has the request."""
-    speech = openai_client.audio.speech.with_streaming_response
-    parts = []
+    speech, parts = openai_client.audio.speech.with_streaming_response, list[bytes]()
     settings = {"model": "tts-1", "voice": "alloy", "response_format": "pcm", "extra_body": {"sample_rate": 22050}}
     with speech.create(input=LONG * 2, **settings) as response:
         for part in response.iter_bytes():
@@ -69,16 +65,12 @@ def test_a_voice_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr + result.stdout
 
 
-def test_a_port_that_is_taken() -> None:
-    with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(DataError, match=rf"--port {port}: cannot listen there \(Address already in use\)"):
-            listen("127.0.0.1", port)
-
-
-def test_a_connection_sends_small_parts_at_once() -> None:
+def test_a_connection_sends_small_parts_at_once_and_a_port_that_is_taken_is_named() -> None:
     with listen("127.0.0.1", 0) as port, socket.create_connection(port.getsockname()), port.accept()[0] as connection:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        number = port.getsockname()[1]
+        with pytest.raises(DataError, match=rf"--port {number}: cannot listen there \(Address already in use\)"):
+            listen("127.0.0.1", number)
 
 
 def test_flags_reach_the_settings(monkeypatch) -> None:
