@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import torch
@@ -21,15 +22,12 @@ GPU = torch.device("cuda", 0)
 def test_the_device_is_the_cpu_or_each_process_s_own_gpu(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert precision.pick_device() == CPU
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert precision.pick_device(local_rank=1, cpu=True) == CPU
     taken = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(torch.cuda, "get_device_name", str)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_90"])
+    answers = {"is_available": lambda: True, "device_count": lambda: 2, "set_device": taken.append}
+    answers |= {"get_device_name": str, "get_device_capability": lambda _: (9, 0), "get_arch_list": lambda: ["sm_90"]}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    assert precision.pick_device(local_rank=1, cpu=True) == CPU
     assert precision.pick_device(1) == torch.device("cuda", 1)
     assert taken == [torch.device("cuda", 1)]
     with pytest.raises(UsageError, match=r"process 2 of this machine has no GPU, there are 2: .*--cpu"):
@@ -62,8 +60,6 @@ def test_freed_memory_is_kept_for_the_next_tensors() -> None:
 def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) -> None:
     monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: False)
     assert precision.half_dtype(CPU, True) is None
-    with precision.autocast(CPU, None):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
     assert precision.half_note(CPU, None) == "bfloat16 is slower than float32 on this CPU: computing in float32"
     # whoever names a type gets it, and is told
     assert precision.half_dtype(CPU, True, "bfloat16") == torch.bfloat16
@@ -149,7 +145,6 @@ def test_on_a_gpu_work_is_recorded_and_replayed_with_new_random_numbers() -> Non
     with precision.separate_rng(device, 1):
         torch.rand(3, device=device)
     precision.synchronize(device)
-    device = torch.device("cuda", 0)
     source, drawn = torch.zeros(4, device=device), torch.zeros(4, device=device)
     again = precision.repeatable(lambda: torch.add(source, torch.rand(4, device=device), out=drawn), device)
     seen = []
@@ -161,25 +156,21 @@ def test_on_a_gpu_work_is_recorded_and_replayed_with_new_random_numbers() -> Non
     assert not torch.equal(seen[0], seen[1])
 
 
-@pytest.mark.parametrize(
-    ("version", "taken"),
-    [
-        *(
-            (old, False) for old in ("2.5.1+cu124", "2.5.0a0+e000cf0ad9.nv24.10", "1.13.0", "2.6.0")
-        ),  # alphas lack a part
-        *((new, True) for new in ("2.7.0", "2.7.1+cu126", "2.10.1", "3.0.0")),
-    ],
-)
-def test_an_older_pytorch_is_refused_by_name(version: str, taken: bool, monkeypatch) -> None:
+OLD = ("2.5.1+cu124", "2.5.0a0+e000cf0ad9.nv24.10", "1.13.0", "2.6.0")  # alphas lack a part
+
+
+@pytest.mark.parametrize("version", [*OLD, "2.7.0", "2.7.1+cu126", "2.10.1", "3.0.0"])
+def test_an_older_pytorch_is_refused_by_name(version: str, monkeypatch) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     refusal = rf"PyTorch {re.escape(version)} is installed, expected 2\.7 or later"
-    with contextlib.nullcontext() if taken else pytest.raises(UsageError, match=refusal):
+    with pytest.raises(UsageError, match=refusal) if version in OLD else contextlib.nullcontext():
         assert precision.pick_device(cpu=True) == CPU
 
 
-@pytest.mark.parametrize(
-    ("visible", "index", "name"), [(None, 1, "1"), ("", 0, "0"), ("2, 5", 1, "5"), ("GPU-a,GPU-b", 0, "GPU-a")]
-)
+VISIBLE = [(None, 1, "1"), ("", 0, "0"), ("2, 5", 1, "5"), ("GPU-a,GPU-b", 0, "GPU-a")]
+
+
+@pytest.mark.parametrize(("visible", "index", "name"), VISIBLE)
 def test_one_gpu_of_those_that_this_process_may_use(monkeypatch, visible: str | None, index: int, name: str) -> None:
     monkeypatch.delenv(precision.VISIBLE_GPUS, raising=False)
     if visible is not None:
@@ -218,26 +209,21 @@ def test_a_gpu_without_code_in_this_build_is_refused(capability, architectures, 
         ("13.0", None, "needs a driver for CUDA 13.0"),
     ],
 )
-def test_the_cpu_is_not_taken_silently_where_there_is_a_driver(
-    monkeypatch, tmp_path, capsys, cuda, visible, words
-) -> None:
+def test_the_cpu_is_not_taken_silently_where_there_is_a_driver(monkeypatch, tmp_path, capsys, cuda, visible, words):
     if torch.cuda.is_available():
         pytest.skip("a usable GPU is here")
     precision.print_once.cache_clear()
-    assert precision.pick_device() == torch.device("cpu")
+    assert precision.pick_device() == CPU
     if not any(path.exists() for path in precision.NVIDIA_DRIVER):
         assert capsys.readouterr().err == ""
     monkeypatch.setattr(precision, "NVIDIA_DRIVER", (tmp_path,))
     monkeypatch.setattr(torch.version, "cuda", cuda)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(torch.cuda, "init", refuse_an_old_driver)
+    said = "The NVIDIA driver on your system is too old (found version 12020).\nMore words."
+    monkeypatch.setattr(torch.cuda, "init", mock.Mock(side_effect=RuntimeError(said)))
     for _ in range(2):
-        assert precision.pick_device() == torch.device("cpu")
+        assert precision.pick_device() == CPU
     told = capsys.readouterr().err
     assert told.startswith("note: running on the CPU: ") and words in told and told.count("\n") == 1
-    assert precision.pick_device(cpu=True) == torch.device("cpu") and capsys.readouterr().err == ""
-
-
-def refuse_an_old_driver() -> None:
-    raise RuntimeError("The NVIDIA driver on your system is too old (found version 12020).\nMore words.")
+    assert precision.pick_device(cpu=True) == CPU and capsys.readouterr().err == ""

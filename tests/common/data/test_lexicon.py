@@ -63,8 +63,7 @@ def test_a_voice_says_the_words_of_its_lexicon(path: Path) -> None:
     assert encode(["I"], {"lexicon": Lexicon({"I": "me"})})[0].shape == (1, 2)
 
 
-def test_mistakes_are_named_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "words.tsv"
+def test_mistakes_are_named_by_line(tmp_path: Path, path: Path) -> None:
     path.write_bytes(b"one two\na\tb\tc\nx\t\n\ty\nfine\tyes\nfine\tno\n{A}\tb\nn\xff\tm\n")
     with pytest.raises(DataError) as error:
         SynthesisConfig(lexicon=path)
@@ -79,9 +78,9 @@ def test_mistakes_are_named_by_line(tmp_path: Path) -> None:
 
 def test_arpabet_is_checked_by_the_model(path: Path) -> None:
     path.write_text("a\tb\nword\t{W ER1 XX}\nother\t{odd}\n")
-    with pytest.raises(DataError, match=rf"^{path}:2: text: '\{{W ER1 XX\}}' at character 1: no ARPAbet symbol 'XX'"):
-        read_lexicon(path).check(lambda texts: encode(texts, {}), lambda text: unspoken(text, {}))
-    with pytest.raises(DataError, match=rf"{path}:3: '\{{odd\}}': braces without ARPAbet$"):
-        read_lexicon(path).check(lambda texts: encode(texts, {}), lambda text: unspoken(text, {}))
-    with pytest.raises(DataError, match=r"^lexicon: 'word': text: "):
-        Lexicon({"word": "{W ER1 XX}"}).check(lambda texts: encode(texts, {}), lambda text: [])
+    unknown = "text: '{W ER1 XX}' at character 1: no ARPAbet symbol 'XX'"
+    for lexicon, first in ((read_lexicon(path), f"{path}:2"), (Lexicon({"word": "{W ER1 XX}"}), "lexicon: 'word'")):
+        with pytest.raises(DataError) as error:
+            lexicon.check(lambda texts: encode(texts, {}), lambda text: unspoken(text, {}))
+        assert str(error.value).startswith(f"{first}: {unknown}")
+        assert str(error.value).endswith(f"{path}:3: '{{odd}}': braces without ARPAbet") == (first[0] == "/")

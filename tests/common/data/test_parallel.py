@@ -1,11 +1,14 @@
-"""Processes that work through many files: what keeps them from starting, or ends them, is one error."""
+"""Processes that work through many files: what keeps them from starting, or ends them, is one error; what they inherit."""
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,34 @@ CODE += "with exit_on_user_error(): run_parallel(abs, [-1, -2], 2, 'mels')"
 def test_a_killed_process_is_an_error_that_names_the_flag() -> None:
     with pytest.raises(DataError, match=r"^a process for mels was killed, or out of memory; lower --num-workers 2$"):
         run_parallel(signal.raise_signal, [signal.SIGKILL] * 2, 2, "mels")
+
+
+class Tracer:
+    """Garbage in a cycle, whose end is recorded by the process that finalises it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.itself = path, self
+
+    def __del__(self) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def collect(number: int) -> int:
+    gc.collect()
+    return os.getpid()
+
+
+def test_a_worker_finalises_nothing_that_it_inherited(tmp_path: Path) -> None:
+    path = tmp_path / "finalised.txt"
+    gc.disable()
+    try:
+        Tracer(path)
+        workers = run_parallel(collect, [1, 2], 2, "collect")
+    finally:
+        gc.enable()
+    gc.collect()
+    assert os.getpid() not in workers and path.read_text().split() == [str(os.getpid())]
 
 
 def test_a_full_shared_memory_is_an_error_that_names_it() -> None:

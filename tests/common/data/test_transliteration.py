@@ -40,9 +40,8 @@ def test_letters_spaces_and_twins(text: str, ascii_text: str) -> None:
     assert to_ascii(text) == ascii_text
 
 
-@pytest.mark.parametrize("sign", "—…£€¢½²°™©«»¡¿§→😀\u200b\ufeff\u00ad")
-def test_signs_without_a_twin_are_dropped(sign: str) -> None:
-    assert to_ascii(f"a{sign}b") == "ab"
+def test_signs_without_a_twin_are_dropped() -> None:
+    assert to_ascii("|".join("—…£€¢½²°™©«»¡¿§→😀\u200b\ufeff\u00ad")) == "|" * 19
 
 
 @pytest.mark.parametrize(

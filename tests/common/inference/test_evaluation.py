@@ -2,7 +2,6 @@
 
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,24 +49,24 @@ def mel_batch(*rows: tuple[list[int], int, bool]) -> MelBatch:
 
 def test_attention_is_described_item_by_item_and_may_stop_before_final_points() -> None:
     read = list(range(10))
-    whole, cut, lost = describe_items(mel_batch((read, 10, True), (read[:5], 10, True), ([*read, 9, 9, 9], 10, False)))
-    assert (whole[0]["ran_to_limit"], whole[0]["stopped_early"]) == (0, 0)
-    assert (cut[0]["ran_to_limit"], cut[0]["stopped_early"]) == (0, 1)  # 5 of 10 symbols
-    assert (lost[0]["ran_to_limit"], lost[0]["stopped_early"]) == (1, 0)
-    assert whole[0]["coverage"] == 1 and cut[0]["coverage"] == 0.5 and whole[0]["focus"] == 1
-    assert whole[1]["mel"].shape == (3, 20) and cut[1]["mel"].shape == (3, 10)
-    assert cut[1]["alignment"].shape == (10, 5)  # symbols upwards, steps to the right
-    ((values, _),) = describe_items(mel_batch((read[:5], 10, False)))  # it did not stop at all
-    assert (values["ran_to_limit"], values["stopped_early"]) == (1, 0)
-    (values, _), *_ = describe_items(mel_batch((list(range(7)), 10, True), (list(range(6)), 10, True)))
-    assert values["stopped_early"] == 0  # the 7th of 10: the last three are a letter and points, say
-    assert next(describe_items(mel_batch((list(range(6)), 10, True))))[0]["stopped_early"] == 1
+    ends = {
+        "whole": (read, 10, True), "6 of 10 symbols": (read[:6], 10, True), "7 of 10": (read[:7], 10, True),
+        "lost at the end": ([*read, 9, 9, 9], 10, False), "lost half-way": (read[:5], 10, False),
+    }  # fmt: skip
+    found = dict(zip(ends, describe_items(mel_batch(*ends.values())), strict=True))
+    flags = {name: (values["ran_to_limit"], values["stopped_early"]) for name, (values, _) in found.items()}
+    # of 10 symbols the last three are a letter and points, say
+    early = {"whole": (0, 0), "6 of 10 symbols": (0, 1), "7 of 10": (0, 0)}
+    assert flags == early | {"lost at the end": (1, 0), "lost half-way": (1, 0)}
+    assert found["whole"][0]["coverage"] == found["whole"][0]["focus"] == 1
+    values, pictures = found["lost half-way"]
+    assert values["coverage"] == 0.5 and pictures["mel"].shape == (3, 10)
+    assert pictures["alignment"].shape == (10, 5)  # symbols upwards, steps to the right
 
 
 def test_copy_synthesis_has_the_length_and_levels_of_the_recordings() -> None:
     audio = AudioConfig()
-    paths = [ROOT / f"corpus/clock/clock_00{number}.ogg" for number in (22, 50, 75)]
-    items = [HeldOutLine("", load_audio(path, RATE)) for path in paths]
+    items = [HeldOutLine("", load_audio(ROOT / f"corpus/clock/clock_00{number}.ogg", RATE)) for number in (22, 50)]
     renditions, speed = renditions_from_true_mels(items, GriffinLimVocoder(audio, CPU, seed=0), audio, CPU, seed=0)
     assert speed > 0
     for one, item in zip(renditions, items):
@@ -106,12 +105,12 @@ def test_noise_depends_on_the_seed_and_the_place_of_a_line_alone() -> None:
 def test_the_speed_counts_the_seconds_of_all_batches_and_of_both_models() -> None:
     class Slow(Noise):
         def __call__(self, mels: Tensor, *words: Any) -> tuple[Tensor, dict[str, float]]:
-            time.sleep(1.0 if len(mels) == 8 else 0.0)  # the first batch is full
+            time.sleep(0.2 if len(mels) == 8 else 0.0)  # the first batch is full
             return super().__call__(mels, *words)
 
     class SlowReader(Reader):
         def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
-            time.sleep(0.5)
+            time.sleep(0.1)
             return super().infer(ids, lengths)
 
     config, items = AudioConfig(), [HeldOutLine("ab", torch.linspace(-0.5, 0.5, 4096))] * 9  # two batches
@@ -120,7 +119,7 @@ def test_the_speed_counts_the_seconds_of_all_batches_and_of_both_models() -> Non
         voice = acoustic()._replace(model=reader)
         outputs.append(renditions_from_texts(items, voice, {"": vocoder}, config, CPU, False, 5)[""])  # type: ignore[dict-item]
     for spoken, speed in outputs:
-        assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
+        assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 0.2
 
 
 def test_lines_without_evaluators_keep_their_values_and_audio_that_is_not_finite_counts_as_silence() -> None:
@@ -157,7 +156,7 @@ def test_errors_are_counted_against_the_nearer_spelling() -> None:
 def test_a_system_without_output_is_wrong_in_every_word() -> None:
     pytest.importorskip("moonshine_onnx", reason="the recogniser of requirements/eval.txt")
     nothing = Rendition(torch.zeros(0), {}, {})
-    clip = HeldOutLine("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
+    clip = HeldOutLine("It is noon.", load_audio(ROOT / "corpus/clock/clock_0022.ogg", RATE))
     (line,) = evaluate_system("ours", [clip], [nothing], math.nan, Evaluators(), RATE).lines
     assert line.transcript == "" and line.counts["wer"].rate == 1
     assert line.values["mos"] < 2.5 and line.values["mcd"] > 5

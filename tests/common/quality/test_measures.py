@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.audio.audio_processing import griffin_lim, read_audio
-from common.audio.stft import AudioConfig, TacotronSTFT
+from common.audio.audio_processing import griffin_lim
+from common.audio.stft import TacotronSTFT
 from common.quality.attention import Reading, attention_focus, furthest, read_attention
-from common.quality.likeness import Likeness, aligned_likeness, analyse, likeness, mel_cepstra, mel_warping
+from common.quality.likeness import aligned_likeness, analyse, likeness, mel_cepstra, mel_warping
 from common.quality.words import Errors, character_errors, normalise, word_errors
-from tests.recipe import ROOT
+from tests.sounds import RATE, sentence
 
 
 def attending(positions: list[int], symbols: int) -> Tensor:
@@ -87,21 +87,13 @@ def counting() -> None:
     ("written", "spoken"),
     [
         ("It is 6:45 p.m.", "It is six forty five p m."),
-        ("It is 6:45pm.", "it is six forty-five P M"),
-        ("At 7:01 am, I am up.", "at seven oh one a m I am up"),
-        ("I am late.", "i am late"),
         ("The clock says 4:00.", "the clock says four o'clock"),
         ("It is 5 km to the U.S., e.g. No. 7.", "it is five kilometers to the u s, for example number seven."),
         ("ten o two", "ten oh two"),
         ("Six o'clock", "six o\u2019clock"),
         ("Dr. Evans moved here in 1995.", "Doctor Evans moved here in nineteen ninety-five."),
-        ("2009, 2010, 1907 and 1900", "two thousand nine twenty ten nineteen oh seven and nineteen hundred"),
-        ("$48.50, not $1 or $0.55!", "forty-eight dollars, fifty cents not one dollar or fifty five cents"),
-        ("$5 million or $1.5 billion", "five million dollars or one point five billion dollars"),
         ("$5-million, $5M, $1 million dollars", "five million dollars, five million dollars, one million dollars"),
         ("$.5 million, $1900 million", "point five million dollars, one thousand nine hundred million dollars"),
-        ("the 21st, the 3rd and the 80th", "the twenty-first, the third and the eightieth"),
-        ("350, 2,000, 118, 3.5", "three hundred fifty, two thousand, one hundred eighteen, three point five"),
         ("Mr Baker", "mister baker"),
     ],
 )
@@ -125,12 +117,7 @@ def test_written_and_spoken_forms_meet(written: str, spoken: str) -> None:
 def test_errors_counted_by_hand(counting, reference: str, hypothesis: str, words, characters) -> None:
     assert word_errors(reference, hypothesis) == words
     assert character_errors(reference, hypothesis) == characters
-
-
-def test_rate_is_of_the_reference() -> None:
-    assert Errors(3, 4).rate == 0.75
-    assert Errors(6, 4).rate == 1.5
-    assert math.isnan(Errors(2, 0).rate)
+    assert Errors(*words).rate == pytest.approx(words[0] / words[1] if words[1] else math.nan, nan_ok=True)
 
 
 @pytest.mark.parametrize("number", ["9" * 37, "9" * 5000, f"${'9' * 40}", f"{'9' * 40}th", f"1.{'9' * 40}"])
@@ -143,18 +130,10 @@ def test_numbers_beyond_all_names_are_digits(number: str) -> None:
 # Mel-cepstra against closed forms, distortion against a known filter's, pitch against pulses of known rate
 
 
-RATE = 22050
-FILES = [ROOT / "corpus" / "sentences" / f"sentence_{number:04d}.ogg" for number in (219, 220)]
-
-
 @pytest.fixture
 def world() -> None:
     if find_spec("pyworld") is None:  # importorskip would also skip where it wants a stand-in for a module
         pytest.skip("pyworld, of requirements/eval.txt, is not installed")
-
-
-def clips() -> list[np.ndarray]:
-    return [read_audio(path, RATE).samples.numpy() for path in FILES]
 
 
 def pulses(pitch: float, seconds: float = 1.5) -> np.ndarray:
@@ -183,16 +162,12 @@ def test_warping_that_is_nearest_to_the_mel_scale(rate: int, alpha: float) -> No
 
 
 def test_a_clip_is_like_itself_at_any_level_and_a_band_that_no_mel_has_does_not_outweigh_all_others(world) -> None:
-    audio = AudioConfig()
-    clip = torch.from_numpy(clips()[0]).float()
-    stft = TacotronSTFT.from_config(audio)
-    copy = griffin_lim(stft.mel_spectrogram(clip[None]), stft)[0].numpy()  # silent above 8 kHz
-    assert likeness(copy, clip.numpy(), RATE).mcd < 6  # 22 dB where that band counts
-    clip = clip.numpy()
+    clip, stft = sentence(219), TacotronSTFT()
+    mel = stft.mel_spectrogram(torch.from_numpy(clip).float()[None])
+    assert likeness(griffin_lim(mel, stft)[0].numpy(), clip, RATE).mcd < 6  # 22 dB where the band above 8 kHz counts
     assert likeness(clip, clip, RATE) == (0, 0, 0)
     softer = likeness(0.5 * clip, clip, RATE)  # the level is in c0 alone
-    assert softer.mcd < 0.01
-    assert softer.f0_rmse < 1e-6
+    assert softer.mcd < 0.01 and softer.f0_rmse < 1e-6
 
 
 def test_distortion_of_a_known_filter(world) -> None:
@@ -216,29 +191,24 @@ def test_pitch_of_pulses(world, pitch: float, other: float) -> None:
 
 def test_voiced_against_unvoiced_and_a_stretched_clip_is_warped_back(world) -> None:
     noise = np.random.default_rng(0).normal(size=RATE) * 0.1
-    found = likeness(pulses(200, 1.0), noise, RATE)
-    assert found.voicing_error > 0.8
+    assert likeness(pulses(200, 1.0), noise, RATE).voicing_error > 0.8
     assert math.isnan(likeness(noise, np.zeros(RATE), RATE).f0_rmse)
-    steps = np.concatenate([pulses(150, 0.6), pulses(250, 0.6)])
-    longer = np.concatenate([pulses(150, 1.2), pulses(250, 0.6)])
+    steps, longer = (np.concatenate([pulses(150, seconds), pulses(250, 0.6)]) for seconds in (0.6, 1.2))
     warped = likeness(longer, steps, RATE)
-    assert warped.f0_rmse < 2
-    assert warped.voicing_error < 0.05
+    assert warped.f0_rmse < 2 and warped.voicing_error < 0.05
 
 
 @pytest.mark.parametrize("count", [0, 1, 50, 2204])
 def test_any_length_can_be_compared(world, count: int) -> None:
-    found = likeness(clips()[0][3000 : 3000 + count], clips()[1], RATE)
-    assert isinstance(found, Likeness)
-    assert math.isfinite(found.mcd)
-    assert 0 <= found.voicing_error <= 1
+    found = likeness(sentence(219)[3000 : 3000 + count], sentence(220), RATE)
+    assert math.isfinite(found.mcd) and 0 <= found.voicing_error <= 1
 
 
 def test_measures_of_copies_have_their_extremes() -> None:
     """PESQ's largest value is 0.999 + 4 / (1 + e^-2.8...) = 4.64 (P.862.2), ESTOI's is the correlation of a clip with itself."""
     for package in ("pesq", "pystoi"):
         pytest.importorskip(package, reason="of requirements/eval.txt")
-    clip = clips()[0]
+    clip = sentence(219)
     noise = np.random.default_rng(0).normal(size=len(clip)) * clip.std()
     same, better, worse = (aligned_likeness(clip + share * noise, clip, RATE) for share in (0, 0.1, 1))
     assert same == pytest.approx({"pesq": 4.644, "estoi": 1.0}, abs=1e-3)

@@ -47,7 +47,7 @@ def assert_same(fast: DecoderOutput, plain: DecoderOutput, bound: float) -> None
         torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 8, 9])
+@pytest.mark.parametrize("chunk", [1, 4, 9])
 @pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
 def test_dropout_falls_on_the_same_numbers(chunk: int, threshold: float) -> None:
     """From the same seed, and so are the next numbers and the next text."""
@@ -124,12 +124,19 @@ def small_model() -> Tacotron2:
 
 
 def test_the_plain_model_stays_as_it_was_and_trains_on() -> None:
-    """Preparing changes nothing of it, its later steps change nothing of the prepared one, and that has infer alone."""
+    """Preparing changes nothing of it, its later steps change nothing of the prepared one, and that has infer alone.
+
+    In autocast encoder and postnet are in bfloat16, which the decoder widens.
+    """
     model, text, lengths = small_model(), torch.randint(1, 40, (2, 6)), torch.tensor([6, 4])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     prepared = fast_way.convert(model, Request())
     plain, first = model.infer(text, lengths), prepared.infer(text, lengths)
     torch.testing.assert_close(first.mels, plain.mels, rtol=0, atol=1e-5)
+    assert not any(p.requires_grad for p in prepared.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = prepared.infer(text, lengths).mels.float()
+    assert 0 < (rounded - plain.mels).norm() / plain.mels.norm() < 0.05
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     output = model.train()(text, lengths, torch.randn(2, 3, 9), torch.tensor([9, 5]))
     output.mel_outputs_postnet.square().sum().backward()
@@ -138,16 +145,6 @@ def test_the_plain_model_stays_as_it_was_and_trains_on() -> None:
     assert (model.eval().infer(text, lengths).mels - plain.mels).abs().max() > 1e-3
     with pytest.raises(RuntimeError, match="only infer"):
         prepared(text, lengths, torch.randn(2, 3, 9), torch.tensor([9, 5]))
-
-
-def test_a_prepared_model_in_autocast_has_no_gradients() -> None:
-    """Encoder and postnet in bfloat16, which the decoder widens."""
-    model, text, lengths = small_model(), torch.randint(1, 40, (2, 6)), torch.tensor([6, 4])
-    plain, prepared = model.infer(text, lengths), fast_way.convert(model, Request())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = prepared.infer(text, lengths)
-    assert (output.mels.float() - plain.mels).norm() / plain.mels.norm() < 0.05
-    assert not any(p.requires_grad for p in prepared.parameters())
 
 
 def test_int8_rounds_to_float16_on_cpus_alone_and_the_encoders_lstm_has_one_block(monkeypatch) -> None:
