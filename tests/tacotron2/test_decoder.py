@@ -91,31 +91,6 @@ def test_a_clip_whose_gate_never_fires_ends_at_the_limit_as_all_do_without_early
     assert not any(x.requires_grad for x in outputs)
 
 
-def test_an_item_that_ended_stays_ended():
-    """A gate that fires once and falls silent again: the length counts up to the first time."""
-    decoder = counting_decoder(max_decoder_steps=8)
-    with torch.no_grad():  # fires while the counter is below, not above
-        decoder.gate_layer.linear_layer.weight.mul_(-1)
-    outputs = decoder.infer(*counting_memory([4, 0]))
-    assert outputs.lengths.tolist() == [0, 8]
-    assert (outputs.gates > 0).sum(1).tolist() == [3, 0]
-
-
-@pytest.mark.parametrize(("threshold", "length"), [(0.3, 2), (0.8, 3), (1.0, 6)])
-def test_gate_threshold_is_a_probability(threshold, length):
-    """The third step's logit is -0.5, whose sigmoid is 0.378; the fourth's is 1.5, 0.818. No probability is above 1."""
-    decoder = counting_decoder(max_decoder_steps=6, gate_threshold=threshold)
-    memory, lengths = counting_memory([4])
-    counts = torch.tanh(STEP * torch.arange(1, 7)).double()
-    slope = 2 / (counts[3] - counts[2])
-    with torch.no_grad():
-        decoder.gate_layer.linear_layer.weight.mul_(0)[0, 0] = slope
-        decoder.gate_layer.linear_layer.bias.fill_(-0.5 - slope * counts[2])
-    outputs = decoder.infer(memory, lengths)
-    assert_close(outputs.gates[0, 2:4], torch.tensor([-0.5, 1.5]).double()[: len(outputs.gates[0]) - 2], 1e-4)
-    assert outputs.lengths.tolist() == [length]
-
-
 def test_prenet_dropout_stays_on_in_evaluation_and_its_masks_are_each_items_own():
     """Over many draws: half of the values are 0, and the mean is that of the layers alone where ReLU is linear."""
     prenet = Prenet(4, 20).double().eval()

@@ -91,17 +91,6 @@ def test_chunks_are_the_plain_decoder(frames: int) -> None:
     assert_close(step(in_chunks(decoder), frames), step(decoder, frames))
 
 
-def test_dropout_has_the_masks_of_all_steps_together() -> None:
-    decoder = make_decoder(p_attention_dropout=0.3, p_decoder_dropout=0.2).train()
-    results = []
-    for way in (in_chunks(decoder), together(decoder), together(decoder)):
-        torch.manual_seed(5 if len(results) < 2 else 6)
-        results.append(step(way, 23))
-    assert_close(results[0], results[1])
-    with pytest.raises(AssertionError):
-        assert_close(results[0], results[2])
-
-
 def test_mixed_precision_rounds_as_all_steps_together_do() -> None:
     """Backward runs a chunk again outside of autocast's context, with its types."""
     decoder = make_decoder(attention_rnn_dim=64, decoder_rnn_dim=48).float().train()

@@ -18,12 +18,11 @@ def plain(decoder: Decoder) -> Decoder:
     return decoder
 
 
-@pytest.mark.parametrize(("half", "bound"), [(None, 1e-5), (torch.bfloat16, 0.05)], ids=str)
 @pytest.mark.parametrize(("batch", "symbols", "steps"), [(1, 1, 1), (1, 9, 4), (8, 20, 30)])
-def test_all_steps_in_float32_and_bfloat16(batch, symbols, steps, half, bound):
+def test_all_steps_in_bfloat16(batch, symbols, steps):
     """Outputs and gradients against the plain steps in float64, relative to each tensor's norm; products are oneDNN's.
 
-    The attention's kernel is longer than some of the texts.
+    The attention's kernel is longer than some of the texts. tests/test_fast_ways.py compares in float64 and float32.
     """
     sizes = {"attention_rnn_dim": 64, "decoder_rnn_dim": 48, "encoder_embedding_dim": 32, "attention_dim": 16}
     decoder = make_decoder(**sizes, attention_location_kernel_size=7).train()
@@ -34,15 +33,14 @@ def test_all_steps_in_float32_and_bfloat16(batch, symbols, steps, half, bound):
         inputs = [x.detach().to(dtype).requires_grad_() for x in (prenet, memory)]
         unused = ("prenet", "linear_projection", "gate_layer")
         weights = [p for name, p in decoder.to(dtype).named_parameters() if not name.startswith(unused)]
-        enabled = half is not None and dtype == torch.float32
-        with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=enabled):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.float32):
             outputs = way(decoder).run(inputs[0], decoder.attention_layer.memory(inputs[1], lengths))
         loss = sum((output * direction).sum() for output, direction in zip(outputs, directions))
         results.append([*outputs, *torch.autograd.grad(loss, [*inputs, *weights])])
     largest = max(tensor.norm() for tensor in results[0])
     for want, got in zip(*results):
         # a softmax over one symbol has a gradient of 0, which rounding leaves below that of others
-        assert (got - want).norm() < bound * max(want.norm(), 1e-2 * largest)
+        assert (got - want).norm() < 0.05 * max(want.norm(), 1e-2 * largest)
 
 
 def test_gradients_through_dropout():
