@@ -22,6 +22,7 @@ from tacotron2.preview import preview
 from tacotron2.spec import SPEC, config_from_options, transfer
 from tacotron2.text import symbols as built_in
 from tests.recipe import SHORT_CLIPS, flags, read_parameters, run, succeed
+from tests.tacotron2.test_model import SMALL
 
 
 def test_options_that_are_stored_and_those_that_each_run_may_choose():
@@ -150,11 +151,6 @@ def test_dropout_rates_of_training_are_set_and_invalid_ones_are_errors() -> None
 # --- a warm start with another alphabet: each row moves with its symbol ---
 
 NAME = "embedding.weight"
-SMALL = {
-    "n_mel_channels": 5, "symbols_embedding_dim": 6, "encoder_n_convolutions": 1, "encoder_embedding_dim": 6,
-    "attention_rnn_dim": 4, "decoder_rnn_dim": 4, "prenet_dim": 4, "postnet_embedding_dim": 4,
-    "postnet_n_convolutions": 2,
-}  # fmt: skip
 
 
 def start(old, new, rows=None, **config) -> WarmStart:

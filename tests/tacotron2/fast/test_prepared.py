@@ -11,12 +11,9 @@ from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.fast import prepared as fast_way
 from tacotron2.fast.prepared import PreparedDecoder
 from tacotron2.model import Tacotron2
+from tests.tacotron2.test_decoder import SIZES as PLAIN
 
-SIZES = {
-    "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
-    "attention_location_n_filters": 4, "attention_location_kernel_size": 7, "decoder_rnn_dim": 7, "prenet_dim": 4,
-    "max_decoder_steps": 9,
-}  # fmt: skip
+SIZES = PLAIN | {"attention_location_kernel_size": 7, "max_decoder_steps": 9}
 
 
 def make_decoder(p_dropout: float = 0.0, dtype: torch.dtype = torch.float64, scale: float = 2, **config) -> Decoder:

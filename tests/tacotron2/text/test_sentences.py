@@ -7,18 +7,13 @@ from pathlib import Path
 import pytest
 
 from common.reading.reader import read_places
-from common.spec import Piece
 from tacotron2.data_function import pieces, spell
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, Conversion, cut_text
+from tests.tacotron2.test_data_function import without_keys
 
 _LINES = (Path(__file__).parents[2] / "common/reading/reading_cases.tsv").read_text().splitlines()
 CASES = [line.split("\t")[0] for line in _LINES]
 END = " And that is the end of this text." * 3
-
-
-def without_keys(pieces: list[Piece]) -> list[tuple[str, float]]:
-    """Texts and pauses; keys come later, with the line."""
-    return [(piece.text, piece.pause) for piece in pieces]
 
 
 @pytest.mark.parametrize(
