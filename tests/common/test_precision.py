@@ -159,7 +159,7 @@ def test_on_a_gpu_work_is_recorded_and_replayed_with_new_random_numbers() -> Non
 OLD = ("2.5.1+cu124", "2.5.0a0+e000cf0ad9.nv24.10", "1.13.0", "2.6.0")  # alphas lack a part
 
 
-@pytest.mark.parametrize("version", [*OLD, "2.7.0", "2.7.1+cu126", "2.10.1", "3.0.0"])
+@pytest.mark.parametrize("version", [*OLD, "2.7.0", "2.7.0a0+ecf3bae40a.nv25.02", "2.7.1+cu126", "2.10.1", "3.0.0"])
 def test_an_older_pytorch_is_refused_by_name(version: str, monkeypatch) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     refusal = rf"PyTorch {re.escape(version)} is installed, expected 2\.7 or later"

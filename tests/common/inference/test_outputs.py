@@ -143,10 +143,12 @@ def read(path: Path) -> list[tuple[str, float, float]]:
 
 @pytest.mark.parametrize("kind", SUBTITLES)
 def test_other_programs_read_the_subtitles(tmp_path: Path, kind: str) -> None:
-    words = [Word("Fish", 0.0, 0.5), Word("&", 0.5, 0.6), Word("<chips>.", 0.75, 1.001), Word("Yes", 3723.5, 3724.0)]
+    words = [Word("Fish", 0.0, 0.5), Word("&", 0.5, 0.6), Word("<chips>.", 0.75, 1.0), Word("Yes", 3723.5, 3724.0)]
     path = tmp_path / f"a.{kind[:3]}"
     write_subtitles(path, words, kind)
-    assert timestamp(59.9999, kind.startswith("vtt")) == f"00:00:59{'.' if kind.startswith('vtt') else ','}999"
+    sign = "." if kind.startswith("vtt") else ","
+    assert timestamp(1.001, sign == ".") == f"00:00:01{sign}001"  # a product of 1000.99… ms
+    assert timestamp(59.9999, sign == ".") == f"00:00:59{sign}999"
     cues = [[word] for word in words] if kind.endswith("-words") else [words[:3], words[3:]]
     texts = [" ".join(word.text for word in cue) for cue in cues]
     if kind.startswith("vtt"):
