@@ -30,13 +30,6 @@ def as_batch(audio: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(audio).float()[None]
 
 
-@pytest.mark.parametrize(("filter_length", "hop", "win"), [(512, 100, 400), (256, 64, 250)])
-def test_spectrum_is_librosas_for_other_lengths(filter_length: int, hop: int, win: int) -> None:
-    audio = sweep(3333)
-    want = librosa.stft(audio, n_fft=filter_length, hop_length=hop, win_length=win, pad_mode="reflect")
-    assert relative_error(STFT(filter_length, hop, win).spectrum(as_batch(audio))[0], want) < 1e-6
-
-
 def test_transform_is_the_definition() -> None:
     """One frame by the sum itself: reflected edge, periodic Hann, every bin."""
     audio = sweep(2000)
@@ -61,19 +54,11 @@ def test_inverse_gives_the_audio_back(samples: int) -> None:
     assert stft.inverse(magnitude, phase).shape == (2, samples // 256 * 256)
 
 
-def test_inverse_of_a_spectrum_no_audio_has_is_librosas_least_squares() -> None:
-    random = np.random.default_rng(1)
-    spectrum = random.normal(size=(513, 9)) + 1j * random.normal(size=(513, 9))
-    spectrum[[0, -1]] = spectrum[[0, -1]].real
-    want = librosa.istft(spectrum, hop_length=256, win_length=1024, dtype=np.float64)
-    assert relative_error(STFT().from_spectrum(torch.from_numpy(spectrum).to(torch.complex64)[None])[0], want) < 1e-5
-
-
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"sampling_rate": 16000, "n_mel_channels": 40, "mel_fmin": 50.0, "mel_fmax": 7600.0},
+        {"sampling_rate": 16000, "n_mel_channels": 40, "mel_fmin": 50.0, "mel_fmax": 7600.0, "win_length": 750},
         {"filter_length": 2048, "hop_length": 300, "win_length": 1200, "n_mel_channels": 100, "mel_fmax": 11025.0},
     ],
 )

@@ -94,30 +94,20 @@ def test_a_convolution_of_levels_is_exact(size: int, dilation: int, dtype: torch
 
 
 @needs_vnni
-@pytest.mark.parametrize("rows", [1, MIN_ROWS - 1, MIN_ROWS, MIN_ROWS + 1])
-def test_few_rows_are_multiplied_with_rows_that_do_not_count(rows: int) -> None:
-    """oneDNN's input is never shorter than the length that the weight was arranged for."""
+def test_few_rows_and_parts_of_larger_tensors() -> None:
+    """oneDNN's input is never shorter than the length that the weight was arranged for: other rows do not count."""
     convolution = Convolution(torch.randn(6, 3, 8), torch.randn(6), dilation=4)
-    image, counting = convolution._image(quantise(torch.randn(rows + 8, 8)).levels)
-    assert image.shape == (1, 8, 1, max(rows, MIN_ROWS) + 8) and counting == rows
-
-
-@needs_vnni
-@pytest.mark.parametrize("end", [9, 105])
-def test_parts_of_larger_tensors(end: int) -> None:
-    """Neither levels nor total have to begin where their memory does."""
+    for rows in (1, MIN_ROWS - 1, MIN_ROWS, MIN_ROWS + 1):
+        image, counting = convolution._image(quantise(torch.randn(rows + 8, 8)).levels)
+        assert image.shape == (1, 8, 1, max(rows, MIN_ROWS) + 8) and counting == rows
+    # neither levels nor total have to begin where their memory does
     inputs, product = quantise(torch.randn(120, 8)), Product(torch.randn(6, 8), torch.randn(6))
-    whole, total = torch.zeros(2, 120, 6)
-    product.add_to(whole, inputs)
-    product.add_to(total[5:end], Levels(inputs.levels[5:end], inputs.step))
-    torch.testing.assert_close(total[5:end], whole[5:end], rtol=0, atol=1e-6)
-    assert not total[:5].any() and not total[end:].any()
-
-
-def test_only_where_there_are_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not can_multiply(torch.device("cuda"))
-    monkeypatch.setattr("common.kernels.private_ops.has_int8_products", lambda: False)
-    assert not can_multiply(torch.device("cpu"))
+    for end in (9, 105):
+        whole, total = torch.zeros(2, 120, 6)
+        product.add_to(whole, inputs)
+        product.add_to(total[5:end], Levels(inputs.levels[5:end], inputs.step))
+        torch.testing.assert_close(total[5:end], whole[5:end], rtol=0, atol=1e-6)
+        assert not total[:5].any() and not total[end:].any()
 
 
 # Products with weights arranged beforehand, and private operators, against float64 and public PyTorch
@@ -157,22 +147,23 @@ def test_a_part_of_a_weight_and_of_a_row() -> None:
         torch.testing.assert_close(pack(weight, 8, None, float16)(x), x @ weight.t(), rtol=0, atol=bound)
 
 
-def test_pytorchs_switch_turns_onednn_off_and_bfloat16_needs_no_instructions() -> None:
+def test_every_cpu_has_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's switch turns oneDNN off, and bfloat16 needs no instructions."""
     weight, x = torch.randn(5, 6), torch.randn(2, 6)
     with torch.backends.mkldnn.flags(enabled=False):
         assert torch.equal(pack(weight, 2)(x), torch.nn.functional.linear(x, weight))
     weight, x = torch.randn(20, 30).bfloat16(), torch.randn(3, 30).bfloat16()
     want = x.double() @ weight.double().t()
     torch.testing.assert_close(pack(weight, 3)(x).double(), want, rtol=2**-7, atol=0.05)
-
-
-def test_every_cpu_has_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any private operator the documented product takes over."""
+    # without any private operator the documented product takes over
     weight, x = torch.randn(20, 30), torch.randn(2, 30)
     for name in ("has_packed_linear", "has_float16_linear"):
         monkeypatch.setattr(private_ops, name, lambda *_: False)
     for float16 in (False, True):
         assert torch.equal(pack(weight, 3, None, float16)(x), torch.nn.functional.linear(x, weight))
+    assert not can_multiply(torch.device("cuda"))
+    monkeypatch.setattr(private_ops, "has_int8_products", lambda: False)
+    assert not can_multiply(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("float16", [False, True])

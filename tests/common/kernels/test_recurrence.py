@@ -35,9 +35,6 @@ def test_masks_of_any_shape_and_of_extreme_probabilities():
     assert not torch.equal(draw_keep_mask((9,), 0.5, torch.device("cpu")), first)
     torch.manual_seed(3)
     assert torch.equal(draw_keep_mask((9,), 0.5, torch.device("cpu")), first)
-
-
-def test_dropout_mask():
     mask = dropout_mask(torch.zeros(1), (100, 30, 20), 0.25, training=True)
     assert mask.unique().tolist() == pytest.approx([0.0, 4 / 3])
     assert (mask == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
@@ -65,7 +62,7 @@ def from_zeros(gates, weight_hh, p_dropout=0.0):
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (5, 1), (CHUNK, 2), (2 * CHUNK + 1, 1)])
+@pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (CHUNK, 2), (2 * CHUNK + 1, 1)])
 def test_lstm_sequence_is_pytorchs_lstm(steps, batch):
     lstm, x, direction = nn.LSTM(3, 5).double(), randn(steps, batch, 3, grad=True), randn(steps, batch, 5)
     gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
@@ -81,7 +78,7 @@ def test_lstm_sequence_is_pytorchs_lstm(steps, batch):
 
 
 def test_lstm_sequence_gradcheck_with_dropout():
-    gates, weight_hh = randn(4, 2, 12, grad=True), randn(12, 3, grad=True)
+    gates, weight_hh = randn(3, 2, 8, grad=True), randn(8, 2, grad=True)
 
     def run(gates, weight_hh):
         torch.manual_seed(5)  # the same mask at each call
@@ -141,18 +138,15 @@ def draw(keys, purpose: str = "mels") -> torch.Tensor:
     return torch.cat((draws.uniform(3, 5).flatten(1), draws.normal(40)), dim=1)
 
 
-def test_an_item_has_its_numbers_in_any_batch() -> None:
+def test_an_item_has_numbers_of_its_own_in_any_batch_for_each_seed_and_purpose() -> None:
     whole = draw(KEYS)
     for order in ([2], [3, 1], [1, 0, 2, 3]):
         assert torch.equal(draw([KEYS[item] for item in order]), whole[order])
-
-
-def test_items_seeds_and_purposes_share_no_numbers_and_none_with_the_process() -> None:
-    rows = torch.cat((draw(KEYS), draw(KEYS, "audio")))
+    rows = torch.cat((whole, draw(KEYS, "audio")))
     for i, row in enumerate(rows):
         for other in rows[:i]:
             assert (row != other).float().mean() > 0.9
-    before = torch.get_rng_state()
+    before = torch.get_rng_state()  # the process's
     draw(KEYS)
     assert torch.equal(torch.get_rng_state(), before)
 

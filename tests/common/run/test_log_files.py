@@ -70,60 +70,41 @@ def test_two_models_in_turn_each_keep_their_log(folder: Folder) -> None:
     )
     assert folder.runs() == {"nvlog.json": ["a", "0", "1", "a again", "2"], "nvlog_2.json": ["b", "0", "1"]}
     folder.run("B", "b again", 2, 3)
-    assert folder.runs() == {
-        "nvlog.json": ["b", "0", "1", "b again", "2"],
-        "nvlog_1.json": ["a", "0", "1", "a again", "2"],
-    }
     assert folder.run("B", "b once more", 3, 4) == ""
-    assert folder.runs()["nvlog.json"] == ["b", "0", "1", "b again", "2", "b once more", "3"]
-    assert folder.curves() == {
-        "A": ["a again from 2", "a from 0"],
-        "B": ["b again from 2", "b from 0", "b once more from 3"],
-    }
+    b = ["b", "0", "1", "b again", "2", "b once more", "3"]
+    assert folder.runs() == {"nvlog.json": b, "nvlog_1.json": ["a", "0", "1", "a again", "2"]}
+    curves = {"A": ["a again from 2", "a from 0"], "B": ["b again from 2", "b from 0", "b once more from 3"]}
+    assert folder.curves() == curves
 
 
-def test_a_fresh_run_of_the_same_model_starts_a_log_and_curves_of_its_own(folder: Folder) -> None:
+def test_a_fresh_run_starts_a_log_and_the_newest_is_found_by_its_own_time(folder: Folder) -> None:
+    """Not by its number or the file's time."""
     for name in ("one", "two", "three"):
         folder.run("A", name)
-    assert folder.runs() == {
-        "nvlog.json": ["three", "0", "1"],
-        "nvlog_1.json": ["one", "0", "1"],
-        "nvlog_2.json": ["two", "0", "1"],
-    }
+    names = {"nvlog.json": "three", "nvlog_1.json": "one", "nvlog_2.json": "two"}
+    assert folder.runs() == {file: [name, "0", "1"] for file, name in names.items()}
     assert folder.curves() == {"A": ["three from 0"], "A_1": ["one from 0"], "A_2": ["two from 0"]}
+    folder.run("B", "b")
+    for time, number in enumerate((3, 2, 1)):  # a copy of the folder may have any times
+        os.utime(folder.path / f"nvlog_{number}.json", (time, time))
+    (folder.path / "nvlog_1.json").rename(folder.path / "nvlog_9.json")
     folder.run("A", "three again", 2, 3)
     assert folder.runs()["nvlog.json"] == ["three", "0", "1", "three again", "2"]
 
 
-def test_the_newest_log_is_found_by_its_own_time_not_by_its_number_or_the_files(folder: Folder) -> None:
-    folder.run("A", "old")
-    folder.run("A", "new")
-    folder.run("B", "b")
-    for time, name in enumerate(("nvlog_2.json", "nvlog_1.json")):  # a copy of the folder may have any times
-        os.utime(folder.path / name, (time, time))
-    (folder.path / "nvlog_1.json").rename(folder.path / "nvlog_9.json")
-    folder.run("A", "new again", 2, 3)
-    assert folder.runs()["nvlog.json"] == ["new", "0", "1", "new again", "2"]
-
-
 def test_a_resume_passes_over_a_run_that_ended_before_its_first_checkpoint(folder: Folder) -> None:
     folder.run("A", "long", 0, 5)
+    folder.run("A", "later", 70, 71)  # a step that no log holds: on with the newest
     folder.run("A", "killed", 0, 1)
     folder.run("A", "long again", 5, 6)
-    assert folder.runs() == {
-        "nvlog.json": ["long", "0", "1", "2", "3", "4", "long again", "5"],
-        "nvlog_2.json": ["killed", "0"],
-    }
-    assert folder.curves() == {"A": ["long again from 5"], "A_1": ["long from 0"], "A_2": ["killed from 0"]}
-
-
-def test_a_step_that_no_log_holds_continues_the_newest_and_a_deleted_log_begins_anew(folder: Folder) -> None:
-    folder.run("A", "a")
-    folder.run("A", "a again", 70, 71)
-    assert folder.runs() == {"nvlog.json": ["a", "0", "1", "a again", "70"]}
-    (folder.path / "nvlog.json").unlink()
-    assert folder.run("A", "a at last", 72, 73) == ""
-    assert folder.curves() == {"A": ["a again from 70", "a at last from 72", "a from 0"]}
+    long = ["long", "0", "1", "2", "3", "4", "later", "70", "long again", "5"]
+    assert folder.runs() == {"nvlog.json": long, "nvlog_2.json": ["killed", "0"]}
+    curves = {"A": ["long again from 5"], "A_1": ["later from 70", "long from 0"], "A_2": ["killed from 0"]}
+    assert folder.curves() == curves
+    for path in folder.path.glob("*.json"):
+        path.unlink()
+    assert folder.run("A", "at last", 72, 73) == ""
+    assert folder.curves() == curves | {"A": ["at last from 72", "long again from 5"]}
 
 
 @pytest.mark.parametrize("content", ["", "notes\n", 'DLLL {"type": "LOG", "step": [], "data": {"latency": 1.0}}\n'])
@@ -176,13 +157,16 @@ def test_published_logs_count_as_their_models_and_a_folder_may_refuse(folder: Fo
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_the_first_signal_is_a_request(number: signal.Signals, code: int, capsys) -> None:
+def test_the_first_signal_is_a_request_and_its_echo_none(
+    number: signal.Signals, code: int, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
     before = signal.getsignal(number)
     with StopRequest() as stop:
-        assert not stop.is_requested
+        assert not stop.is_requested and stop.exit_code == 0
         signal.raise_signal(number)
-        assert stop.is_requested
-        assert stop.exit_code == code
+        signal.raise_signal(number)  # torchrun's, moments after the terminal's
+        assert stop.is_requested and stop.exit_code == code
     assert signal.getsignal(number) is before
     again = "; once more to stop without saving" if number == signal.SIGINT else ""
     assert capsys.readouterr().err == f"stopping after this step{again}\n"
@@ -191,7 +175,7 @@ def test_the_first_signal_is_a_request(number: signal.Signals, code: int, capsys
 @pytest.mark.parametrize(
     ("number", "last", "requested", "code"),
     [
-        *((number, True, True, 0) for number in (signal.SIGTERM, signal.SIGHUP)),
+        (signal.SIGHUP, True, True, 0),
         (signal.SIGTERM, False, True, -signal.SIGTERM),  # another command may follow
         (signal.SIGHUP, True, False, -signal.SIGHUP),
         (signal.SIGINT, True, True, -signal.SIGINT),  # without a traceback
@@ -199,27 +183,14 @@ def test_the_first_signal_is_a_request(number: signal.Signals, code: int, capsys
 )
 def test_a_repeated_request_does_not_end_a_process_that_ends_by_itself(number, last, requested, code: int) -> None:
     """Python resets its own handlers at its end, before it frees what a large library has made."""
-    kill = f"signal.raise_signal({int(number)})"
-    script = "import signal\nfrom common.run.interrupt import StopRequest\n"
-    script += (
-        f"signal.signal({int(number)}, signal.default_int_handler if {number == signal.SIGINT} else signal.SIG_DFL)\n"
+    kill, handler = f"signal.raise_signal({number:d})", "default_int_handler" if number == signal.SIGINT else "SIG_DFL"
+    script = (
+        f"import signal\nfrom common.run.interrupt import StopRequest\nsignal.signal({number:d}, signal.{handler})\n"
     )
     script += f"class Late:\n    def __del__(self, signal=signal): {kill}\nlate = Late()\n"
     script += f"with StopRequest(last={last}): {kill if requested else 'pass'}\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
-
-
-def test_the_same_signal_from_terminal_and_launcher_counts_once_and_none_requests_nothing(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("time.monotonic", lambda: 100.0)
-    with StopRequest() as stop:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)  # torchrun's, moments later
-        assert stop.is_requested
-    assert capsys.readouterr().err.count("stopping") == 1
-    with StopRequest() as stop:
-        assert not stop.is_requested
-        assert stop.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -236,10 +207,7 @@ def test_a_later_ctrl_c_of_the_user_ends_the_process(monkeypatch, launched: bool
         now[0] += StopRequest.ECHO + 0.1
         signal.raise_signal(number)
     assert stop.signal == signal.SIGTERM
-
-
-def test_outside_the_main_thread_there_are_no_requests() -> None:
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:  # there are no requests outside the main thread
         assert not pool.submit(lambda: StopRequest().__enter__().is_requested).result()
 
 

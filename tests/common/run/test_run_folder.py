@@ -7,7 +7,6 @@ import fcntl
 import json
 import multiprocessing
 import os
-import re
 import socket
 import subprocess
 import time
@@ -46,25 +45,22 @@ def holder(tmp_path: Path) -> Iterator[ForkProcess]:
 
 
 def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, holder: ForkProcess) -> None:
-    owner = f"process {holder.pid} on {socket.gethostname()}"
-    for _ in range(2):  # the first refusal must not release the lock
-        result = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
-        assert (result.code, result.out) == (2, "")
-        assert result.err.startswith(f"error: -o {tmp_path}: another run of WaveGlow writes there, {owner}: wait")
-        assert "add --resume-from-last, or choose another -o" in result.err
+    said = f"-o {tmp_path}: another run of WaveGlow writes there, process {holder.pid} on {socket.gethostname()}: wait"
+    result = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"error: {said}") and "add --resume-from-last, or choose another -o" in result.err
     assert not (tmp_path / "nvlog.json").exists()
+    with pytest.raises(UsageError, match=said), occupy(tmp_path, "WaveGlow"):  # the refusal has not released the lock
+        pass
     with occupy(tmp_path, "Tacotron2"):  # another model may train in the same folder
         pass
-
-
-def test_the_lock_of_a_killed_run_stops_no_other(tmp_path: Path, holder: ForkProcess) -> None:
-    holder.kill()
+    holder.kill()  # the lock of a killed run stops no other
     holder.join()
     path = tmp_path / ".WaveGlow.lock"
     assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": holder.pid}
     with occupy(tmp_path, "WaveGlow"):
         assert json.loads(path.read_text())["pid"] == os.getpid()
-    assert list(tmp_path.iterdir()) == []
+    assert not path.exists()
 
 
 @pytest.fixture
@@ -107,6 +103,11 @@ def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path, monkeypatch
     with occupy(tmp_path, "WaveGlow"):
         assert json.loads(path.read_text())["pid"] == os.getpid()
 
+    path.symlink_to(tmp_path / "victim")  # a lock follows no link
+    with pytest.raises(DataError, match="cannot be written"), occupy(tmp_path, "WaveGlow"):
+        pass
+    assert not (tmp_path / "victim").exists()
+
 
 @pytest.mark.usefixtures("no_locks")
 def test_without_locks_files_are_written_and_no_writers_file_is_removed(tmp_path: Path) -> None:
@@ -118,46 +119,28 @@ def test_without_locks_files_are_written_and_no_writers_file_is_removed(tmp_path
     assert (tmp_path / "file").read_bytes() == b"whole"
 
 
-def test_a_lock_follows_no_link(tmp_path: Path) -> None:
-    (tmp_path / ".WaveGlow.lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(DataError, match="cannot be written"), occupy(tmp_path, "WaveGlow"):
-        pass
-    assert not (tmp_path / "victim").exists()
-
-
-@pytest.mark.parametrize("name", ["7.pt", "best.pt", "last.pt", "7.safetensors"])
-def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path, name: str) -> None:
-    path = tmp_path / f"checkpoint_WaveGlow_{name}"
-    path.write_bytes(b"days of work")
-    start = train_tiny_model("WaveGlow")
-    for words in ([], ["--warm-start", start], ["--checkpoint-path", start]):
-        result = run("train.py", *flags("WaveGlow", tmp_path), *words, "--epochs", 1)
-        assert (result.code, path.read_bytes()) == (2, b"days of work")
-        assert result.err == (
-            f"error: -o {tmp_path}: has checkpoints of another run of WaveGlow ({path.name}), which this run would replace: "
-            "add --resume-from-last to go on from the newest, or choose another -o\n"
+def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path) -> None:
+    for name in ("7.pt", "best.pt", "last.pt", "7.safetensors"):
+        (path := tmp_path / f"checkpoint_WaveGlow_{name}").touch()
+        refuse_checkpoints(tmp_path, "Tacotron2")
+        with pytest.raises(UsageError) as error:
+            refuse_checkpoints(tmp_path, "WaveGlow")
+        assert str(error.value) == (
+            f"-o {tmp_path}: has checkpoints of another run of WaveGlow ({path.name}), which this run would replace: "
+            "add --resume-from-last to go on from the newest, or choose another -o"
         )
-
-
-def test_runs_that_write_no_checkpoints_are_not_refused(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint_WaveGlow_best.pt").write_bytes(b"days of work")
-    for words in (["--dry-run"], ["--bench-class", "perf-train"]):
+        path.unlink()
+    best, start = tmp_path / "checkpoint_WaveGlow_best.pt", train_tiny_model("WaveGlow")
+    best.write_bytes(b"days of work")
+    for words in (["--warm-start", start], ["--checkpoint-path", start]):
+        result = run("train.py", *flags("WaveGlow", tmp_path), *words, "--epochs", 1)
+        assert result.code == 2 and "has checkpoints of another run" in result.err
+    for words in (["--dry-run"], ["--bench-class", "perf-train"]):  # which write no checkpoints
         succeed("train.py", *flags("WaveGlow", tmp_path), *words, "--epochs", 1)
-    assert (tmp_path / "checkpoint_WaveGlow_best.pt").read_bytes() == b"days of work"
-
-
-def test_the_best_weights_of_a_run_killed_before_its_first_save_stop_no_later_one(tmp_path: Path) -> None:
-    best = tmp_path / "checkpoint_WaveGlow_best.pt"
-    best.write_bytes(b"of epoch 0")
+    assert best.read_bytes() == b"days of work"
+    # of a run that was killed before its first save
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, "--resume-from-last")
     aside = tmp_path / "checkpoint_WaveGlow_best_1.pt"
     assert f"{best} has no optimizer to go on with: it is now {aside}\n" in out
-    assert aside.read_bytes() == b"of epoch 0"
+    assert aside.read_bytes() == b"days of work"
     assert {"checkpoint_WaveGlow_0.pt", best.name} <= {path.name for path in tmp_path.iterdir()}
-
-
-def test_checkpoints_of_another_model_do_not_count(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint_Tacotron2_3.pt").touch()
-    refuse_checkpoints(tmp_path, "WaveGlow")
-    with pytest.raises(UsageError, match=re.escape("(checkpoint_Tacotron2_3.pt)")):
-        refuse_checkpoints(tmp_path, "Tacotron2")

@@ -22,27 +22,19 @@ from common.training.validation import update_best
 from tests.common.training.points import Notes, change, make_state
 from train import update_best_checkpoint
 
-# Ten lines of ten words. Nine of `adapted` are right, and one does not stop; half of the words of `early` are wrong.
-ADAPTED = [Errors(0, 10)] * 9 + [Errors(310, 10)]
-EARLY = [Errors(5, 10)] * 10
-
 
 def system(counts: list[Errors]) -> System:
     return System("checkup", [ReportLine("", np.zeros(0), "", {}, {"wer": count}, {}) for count in counts], 1.0)
 
 
 def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word() -> None:
-    early, adapted = measures_of(system(EARLY)), measures_of(system(ADAPTED))
+    """Ten lines of ten words: half of them wrong, or nine lines that are right and one that does not stop."""
+    lines = [Errors(5, 10)] * 10, [Errors(0, 10)] * 9 + [Errors(310, 10)]
+    early, adapted = (measures_of(system(counts)) for counts in lines)
     assert (early["wer"], adapted["wer"]) == pytest.approx((0.5, 3.1))  # the usual rate, in the log and in reports
     assert (early["wer_capped"], adapted["wer_capped"]) == pytest.approx((0.5, 0.1))
-    progress = Progress(best=Best(by="wer"))
-    for progress.epoch, found in enumerate((early, adapted)):
-        update_best(progress, selecting_measures(found)["wer"])
-    assert progress.best.epoch == 1
-
-
-def test_rates_without_insertions_or_words_and_the_unit_of_measures() -> None:
-    """train.py multiplies by the sign to compare, and once more to print and log the value itself."""
+    assert [selecting_measures(found)["wer"] for found in (early, adapted)] == pytest.approx([0.5, 0.1])
+    # train.py multiplies by the sign to compare, and once more to print and log the value itself
     assert {abs(sign) for sign in BEST_BY.values()} == {1.0}
     some = system([Errors(1, 4), Errors(3, 3), Errors(0, 0)])
     assert measures_of(some)["wer"] == measures_of(some)["wer_capped"] == pytest.approx(4 / 7)
@@ -77,9 +69,7 @@ SLACK = {"slack": 0.1}
         (SLACK, [(0.5, 1.0), (math.nan, 0.1), (0.4, 1.05)], 2, 0),  # without a value, its loss does not count
     ],
 )
-def test_the_lowest_value_wins_then_the_loss_but_not_far_from_the_lowest(
-    slack, validations, best: int, since: int
-) -> None:
+def test_the_lowest_value_wins_then_the_loss_near_the_lowest(slack, validations, best: int, since: int) -> None:
     progress = Progress(best=Best(by="wer"))
     for progress.epoch, (value, loss) in enumerate(validations):
         update_best(progress, value, loss, **slack)

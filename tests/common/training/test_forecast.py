@@ -20,9 +20,9 @@ from common.training.forecast import describe_plan, longest_batch
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from data_functions import get_loaders
-from models import REGISTRY, load_model
+from models import REGISTRY
 from tests.common.training.points import change
-from tests.recipe import MODELS, ROOT, flags, succeed, train_tiny_model
+from tests.recipe import ROOT, flags, fresh_state, succeed
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 
@@ -49,38 +49,27 @@ def test_the_estimated_peak_is_near_the_one_of_a_step(tmp_path: Path, model: str
     assert float(found[1]) * 1e6 == pytest.approx(measured + weights, rel=0.3)
 
 
-def test_nothing_is_trained(tmp_path: Path) -> None:
-    state, loader = build_run("Tacotron2", tmp_path)
+def test_the_longest_clips_make_the_batch_and_nothing_is_trained(tmp_path: Path) -> None:
+    state, loader = build_run("Tacotron2", tmp_path, "--epochs", 5, "--lr-schedule", "cosine", "-lr", 0.5)
+    lengths = sorted(loader.dataset.dataset.lengths)  # type: ignore[attr-defined]
+    assert longest_batch(loader, 3).text_lengths.tolist() == lengths[:-4:-1]  # type: ignore[attr-defined]
+    change(state, dist=Dist(0, 0, 4, torch.device("cpu")), pace=Pace(2, 8, 4))
     before = {name: value.clone() for name, value in state.model.named_parameters()}
-    describe_plan(state, loader)
+    said = describe_plan(state, loader)
     for name, value in state.model.named_parameters():
         assert torch.equal(value, before[name]) and value.grad is None
-
-
-def test_the_longest_clips_make_the_batch(tmp_path: Path) -> None:
-    _, loader = build_run("Tacotron2", tmp_path)
-    dataset = loader.dataset
-    lengths = sorted(dataset.dataset.lengths)  # type: ignore[attr-defined]
-    assert longest_batch(loader, 3).text_lengths.tolist() == lengths[:-4:-1]  # type: ignore[attr-defined]
-
-
-def test_what_is_sent_and_the_rates(tmp_path: Path) -> None:
-    state, loader = build_run("WaveGlow", tmp_path, "--epochs", 5, "--lr-schedule", "cosine", "-lr", 0.5)
-    change(state, dist=Dist(0, 0, 4, torch.device("cpu")), pace=Pace(2, 8, 4))
-    said = describe_plan(state, loader)
     parameters = sum(weight.numel() for weight in state.model.parameters())
     assert said[1].endswith(f"each process sends {size(2 * 3 / 4 * 4 * parameters)} of float32 gradients")
     assert said[3].startswith("learning rate: 0.5 in the first step, 0.0122 in the last")  # 0.5 (1 + cos(0.9 pi)) / 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
-def test_ten_steps_and_the_memory_of_a_clip(tmp_path: Path, model: str) -> None:
+def test_ten_steps_and_the_memory_of_a_clip(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
-    succeed("train.py", *flags(model, tmp_path), "--dry-run", "--measure", path)
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--dry-run", "--measure", path)
     figures = json.loads(path.read_text())
-    weights = sum(weight.numel() for weight in load_model(model, train_tiny_model(model)).parameters())
-    assert (figures["model"], figures["parameters"], figures["clips"]) == (model, weights, 5)
+    weights = sum(weight.numel() for weight in fresh_state("WaveGlow", tmp_path).model.parameters())
+    assert (figures["model"], figures["parameters"], figures["clips"]) == ("WaveGlow", weights, 5)
     assert (figures["clips_per_step"], figures["steps_per_epoch"]) == (2, 2)
     assert len(figures["step_seconds"]) == 10 and min(figures["step_seconds"]) > 0
     # weights and both averages of Adam are float32
@@ -97,21 +86,10 @@ def test_the_time_of_a_report_is_measured_and_nothing_is_written(tmp_path: Path,
     if model == "PulseNoise" and find_spec("pyworld") is None:
         pytest.skip("pyworld, of requirements/eval.txt, is not installed")
     path, began = tmp_path / "figures.json", time.time()
-    sentences = (
-        ROOT / "filelists" / "sentences_audio_text_train_filelist.txt"
-    )  # seconds of speech: longer to read than to train
-    reports = [
-        "--training-files",
-        str(sentences),
-        "--epochs-per-validation",
-        "1",
-        "--evaluate-every",
-        "1",
-        "--evaluate-lines",
-        "2",
-    ]
-    reports += ["--evaluate-without", "asr", "mos", "likeness"]
-    succeed("train.py", *flags(model, tmp_path), *reports, "--dry-run", "--measure", path)
+    sentences = ROOT / "filelists" / "sentences_audio_text_train_filelist.txt"  # longer to read than to train
+    words = ["--training-files", sentences, "--epochs-per-validation", 1, "--evaluate-every", 1, "--evaluate-lines", 2]
+    words += ["--evaluate-without", "asr", "mos", "likeness"]
+    succeed("train.py", *flags(model, tmp_path), *words, "--dry-run", "--measure", path)
     figures = json.loads(path.read_text())
     passed = time.time() - figures["began"]
     assert 0 < figures["validation_seconds"] < figures["report_seconds"] < passed < time.time() - began

@@ -84,6 +84,12 @@ def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_tur
     rate_test.find_rate(state, loader(6, 2))
     assert len(rates) > 10 and rates[:3] == [0, 0, 0]
     assert rates[3:] == pytest.approx(rate_test.growing_rates()[: len(rates) - 3])
+    data = loader(6, 2)
+    sampler = sampler_of(data)
+    sampler.start_at(0)
+    expected = [tuple(f"clip {key.item}" for key in keys) for keys in sampler]
+    for count in (2, 3, 8):
+        assert [batch.names for (batch,) in rate_test.first_steps(data, count)] == expected[:count]
 
 
 def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: Path) -> None:
@@ -98,15 +104,6 @@ def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: P
 
     state = make_state(criterion=Overflow(), pace=Pace(1, 6, 3), output=tmp_path)
     assert "after 4 steps" in rate_test.find_rate(state, loader(6, 2))
-
-
-def test_the_first_steps_are_those_of_an_epoch() -> None:
-    data = loader(6, 2)
-    sampler = sampler_of(data)
-    sampler.start_at(0)
-    expected = [tuple(f"clip {key.item}" for key in keys) for keys in sampler]
-    for count in (2, 3, 8):
-        assert [batch.names for (batch,) in rate_test.first_steps(data, count)] == expected[:count]
 
 
 @pytest.mark.slow

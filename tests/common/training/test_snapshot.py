@@ -40,13 +40,10 @@ def test_what_is_in_a_checkpoint(model: str) -> None:
     path = train_tiny_model(model)
     checkpoint = load_checkpoint(path)
     assert set(checkpoint) >= PUBLISHED_KEYS
-    assert (checkpoint["epoch"], checkpoint["iteration"], checkpoint["seed"]) == (1, 4, 1)
-    assert checkpoint["epoch_complete"] is True
     assert checkpoint["random_rng_states_all"].shape == (1, len(torch.get_rng_state()))
     assert checkpoint["cuda_rng_state_all"] == []  # a list with a GPU, too
     assert (checkpoint["data"]["n_mel_channels"], checkpoint["data"]["sampling_rate"]) == (10, 22050)
     published = {"WN_config", *["n_mel_channels", "n_flows", "n_group", "n_early_every", "n_early_size"]}
-    assert checkpoint["config"]["n_mel_channels"] == 10
     assert model != "WaveGlow" or set(checkpoint["config"]) == published
     assert ("text_cleaners" in checkpoint["data"]) == (model == "Tacotron2")
     assert path.is_symlink() and path.resolve().name == f"checkpoint_{model}_1.pt"

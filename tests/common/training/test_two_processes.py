@@ -171,51 +171,40 @@ def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]
         assert (step["loss"], step["grad_norm"], step["items"]) == pytest.approx((whole.loss, whole.grad_norm, 40.0))
         assert (step["stop"], step["save"], step["fault"]) == (False, True, True)  # of any process
         torch.testing.assert_close(outputs["weights"], weights)
-
-
-def test_a_dropped_step_names_the_clips_of_the_process_at_fault(both: list[dict[str, Any]]) -> None:
+    # a dropped step names the clips of the process at fault
     assert both[0]["dropped"] == both[1]["dropped"]
     assert both[0]["dropped"].endswith("the batch's files: clip 7, clip 8")
     assert math.isfinite(both[0]["after"][0]) and both[0]["after"][1] == ""  # both train on, together
     assert differences(both[0]["after"], both[1]["after"]) == []
 
 
-def test_all_processes_end_where_one_cannot_read_a_clip(both: list[dict[str, Any]]) -> None:
+def test_all_processes_end_where_one_cannot_read_a_clip_and_validate_the_clips_of_all(both: list[dict]) -> None:
     elsewhere = "another process of this run cannot read a clip, for the reason it gave"
     for outputs, fault in zip(both, (elsewhere, "a clip is gone"), strict=True):
         assert outputs["first"] == ("FAULT", 0, fault)
         assert outputs["third"] == ("FAULT", 2, fault)
         assert outputs["validation"] == ({}, fault)
-
-
-def test_validation_is_the_mean_over_the_clips_of_all(both: list[dict[str, Any]]) -> None:
     errors = [abs(0.5 * item - 0.25 + 0.125 - 2 * item) for item in range(8)]
     mean = sum(error**2 + error for error in errors) / 8
     assert [outputs["mean"] for outputs in both] == pytest.approx([mean, mean])
 
 
-def test_a_checkpoint_has_the_random_state_of_each_process(both: list[dict[str, Any]], folder: Path) -> None:
+def test_a_checkpoint_has_the_random_state_of_each_process(both: list[dict], folder: Path) -> None:
     states = load_checkpoint(folder / "checkpoint_WaveGlow_0.pt")["random_rng_states_all"]
     assert torch.equal(states, torch.stack([outputs["random"] for outputs in both]))
 
 
-def test_sharded_processes_have_the_statistics_of_the_main_one(both: list[dict[str, Any]]) -> None:
-    """Of the model and of its average: each process normalises with them in validation."""
+def test_sharded_processes_have_the_statistics_of_the_main_one_and_gather_its_tensors(both: list[dict]) -> None:
+    """Statistics of the model and of its average: each process normalises with them in validation."""
     main, other = (outputs["sharded"]["statistics"] for outputs in both)
     for name in ("model", "average"):
         assert main[name]["2.num_batches_tracked"] == 2 and main[name]["2.running_mean"].any()
         for key, buffer in main[name].items():
             assert torch.equal(buffer, other[name][key]), (name, key)
-
-
-def test_blocks_below_a_hundredth_of_the_weights_are_sharded_with_the_rest(both: list[dict[str, Any]]) -> None:
-    """The last layer has 129 of 17,281 weights."""
-    assert [outputs["sharded"]["sharded blocks"] for outputs in both] == [[True, True, True, False]] * 2
-
-
-def test_sharded_tensors_are_gathered_out_of_lists_and_tuples(both: list[dict[str, Any]]) -> None:
     for outputs in both:
         assert outputs["sharded"]["full"] == dict.fromkeys(("list", "tuple"), (True, (128, 2)))
+        # the last block is sharded with the rest: it has 129 of 17,281 weights, less than a hundredth
+        assert outputs["sharded"]["sharded blocks"] == [True, True, True, False]
 
 
 def test_recomputed_steps_share_gradients_and_weights_as_stored_ones_do(both: list[dict[str, Any]]) -> None:
