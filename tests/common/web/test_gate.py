@@ -35,6 +35,7 @@ def test_only_the_whole_secret_opens(value: str, bearer: bool, password: bool) -
     found = [is_secret(one(headers), "secret") for one in (bearer_token, basic_password)]
     assert found == [bearer, password]
     assert not is_secret(bearer_token(Headers({})), "secret") and not is_secret(None, "")
+    assert basic_password(Headers({"authorization": basic("secret")})) is None  # not the empty password
     headers = Headers(raw=[(b"authorization", "Bearer schlüssel".encode())])
     assert is_secret(bearer_token(headers), "schlüssel")
 
