@@ -7,6 +7,7 @@ import random
 import tracemalloc
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,10 @@ def test_a_storage_larger_than_its_part_of_the_file_is_refused(tmp_path: Path) -
             archive.writestr(name, content)
     with pytest.raises((DamagedFileError, RuntimeError), match=r"4,000,000,000 bytes|record size \(4000 bytes\)"):
         load_tensors(tmp_path / "t.pt")
+    several = {"a": torch.ones(10), "b": torch.ones(10)}  # by our own check, whatever PyTorch refuses
+    found = tensor_files._storage_problems(several, Counter([40, 39]))
+    assert found == ["b: claims 40 bytes, but no part of the file has so many"]
+    assert not tensor_files._storage_problems(several, Counter([40, 40]))
 
 
 def test_pruning_keeps_the_checkpoints_that_were_saved_last_and_those_of_other_runs(tmp_path: Path) -> None:
