@@ -7,7 +7,8 @@ if __name__ == "__main__":
     from common.start import before_imports
 
     install = "bash scripts/studio.sh --install-only"
-    require(install, "fastapi", "gradio", "uvicorn", help_from="studio.arguments", posix="python -m studio")
+    packages = "av", "fastapi", "fastapi_offline", "gradio", "prometheus_client", "uvicorn"
+    require(install, *packages, help_from="studio.arguments", posix="python -m studio")
     before_imports()
 
 import logging

@@ -19,7 +19,18 @@ pytestmark = pytest.mark.slow
 
 # sitecustomize.py, which Python runs at its start
 HOOK = f"{Path(outside_hosts.__file__).read_text()}\n\nwatch(write_to(os.environ['HOSTS']))\n"
-EXTRAS = (*EVALUATORS, "av", "fastapi", "gradio", "onnx", "rapidfuzz", "starlette", "uvicorn", "wyoming")
+EXTRAS = (
+    *EVALUATORS,
+    "av",
+    "fastapi",
+    "fastapi_offline",
+    "gradio",
+    "onnx",
+    "prometheus_client",
+    "pydantic",
+    "rapidfuzz",
+)
+EXTRAS += ("starlette", "uvicorn", "wyoming")
 # All modules, then inference.py, evaluate.py and the recogniser on a clip of real speech: most of the time goes into imports.
 COMMANDS = """
 import importlib, json, pkgutil, sys

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from common.errors import explain_refusal
 from common.files import atomic_write
-from common.spec import WordSpan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,45 +29,15 @@ if TYPE_CHECKING:
 Array = Tensor | npt.NDArray[Any]
 
 DPI, WIDTH = 120, 9.0  # dots an inch, inches
-NARROW = 6.0  # inches; narrower pictures are for phones, which have more dots
-INK, PAPER = "#d4d4d8", "#27272a"  # of dark pictures, as Gradio's theme has them
 MAX_LOSSES = 2000  # most points of a curve
 MAX_SYMBOL_TICKS, SYMBOL_ROW = 80, 0.15  # most symbols along an axis, each in a row of so many inches
-MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # most words below a spectrogram; above the second number they stand upright
-
-
-def plot_spectrogram(
-    mel: Array,
-    title: str = "",
-    *,
-    hop_length: int | None = None,
-    sampling_rate: int | None = None,
-    words: Sequence[WordSpan] = (),
-    width: float = WIDTH,
-) -> Figure:
-    """Draw a log-mel spectrogram (M, T) over seconds, or over frames without hop_length and sampling_rate.
-
-    Up to 60 `words`, with spans in frames, are written below it, which moves the time axis to the top. A picture of less `width`,
-    in inches, has fewer.
-    """
-    figure = _new_figure(width, 3.8 if words else 3.4)
-    axes = figure.add_subplot()
-    seconds = _frame_seconds(hop_length, sampling_rate)
-    image = _draw_mel(axes, _mask_outside(mel), seconds)
-    axes.set_title(title)
-    with_words = 0 < len(words) <= MAX_WORDS * width / WIDTH
-    if with_words:
-        _write_words(axes, words, seconds, 0 if len(words) <= MAX_WORDS_ACROSS * width / WIDTH else 90)
-    (axes.secondary_xaxis("top") if with_words else axes).set_xlabel(_time_label(hop_length, sampling_rate))
-    figure.colorbar(image, ax=axes, label="log magnitude (nat)", pad=0.01)
-    return figure
 
 
 def plot_mel_pair(
     target: Array, predicted: Array, title: str = "", *, hop_length: int | None = None, sampling_rate: int | None = None
 ) -> Figure:
     """Draw a target log-mel spectrogram (M, T) above a predicted one (M, T'), on one time axis and one colour scale."""
-    figure = _new_figure(9, 5.4)
+    figure = _new_figure(5.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
     mels = [_mask_outside(target), _mask_outside(predicted)]
     limits = _limits(mels)
@@ -83,9 +52,7 @@ def plot_mel_pair(
     return figure
 
 
-def plot_alignment(
-    alignment: Array, symbols: Sequence[str] | None = None, title: str = "", width: float = WIDTH
-) -> Figure:
+def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title: str = "") -> Figure:
     """Draw attention weights (T, S): decoder steps across, input symbols upwards.
 
     `symbols` are the S symbols of the text, written along the axis if there are at most 80.
@@ -93,7 +60,7 @@ def plot_alignment(
     weights = _mask_outside(alignment).T
     count = weights.shape[0]
     spelled = symbols is not None and count == len(symbols) <= MAX_SYMBOL_TICKS
-    figure = _new_figure(width, max(4.0, SYMBOL_ROW * count) if spelled else 5.0)
+    figure = _new_figure(max(4.0, SYMBOL_ROW * count) if spelled else 5.0)
     axes = figure.add_subplot()
     image = _draw(axes, weights, "viridis", 1.0, (0.0, float(weights.max()) if weights.count() else 1.0))
     axes.set_title(title, parse_math=False)  # a phrase may contain $
@@ -109,7 +76,7 @@ def plot_alignment(
 
 def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
     """Draw the stop gate over decoder steps: the target (T,), 0 then 1, and the predicted probability (T,)."""
-    figure = _new_figure(9, 3.0)
+    figure = _new_figure(3.0)
     axes = figure.add_subplot()
     axes.plot(_mask_outside(target), drawstyle="steps-mid", color="0.45", linewidth=2, label="target")
     axes.plot(_mask_outside(predicted), color="tab:orange", linewidth=1.5, label="predicted")
@@ -122,7 +89,7 @@ def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
 
 def plot_losses(training: Mapping[int, float], validation: Mapping[int, float], title: str = "") -> Figure:
     """Draw losses by optimizer step: training losses as a line of at most 2,000 points, validation losses as points."""
-    figure = _new_figure(9, 3.4)
+    figure = _new_figure(3.4)
     axes = figure.add_subplot()
     steps = sorted(training)
     steps = steps[:: max(1, -(-len(steps) // MAX_LOSSES))]
@@ -134,17 +101,6 @@ def plot_losses(training: Mapping[int, float], validation: Mapping[int, float], 
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")
     return figure
-
-
-def darken(figure: Figure) -> None:
-    """Give a figure light letters and lines on a dark ground."""
-    figure.set_facecolor(PAPER)
-    for axes in [*figure.axes, *(child for parent in figure.axes for child in parent.child_axes)]:
-        axes.tick_params(colors=INK, which="both")
-        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
-            text.set_color(INK)
-        for spine in axes.spines.values():
-            spine.set_edgecolor(INK)
 
 
 def read_png(content: bytes) -> npt.NDArray[np.uint8]:
@@ -186,17 +142,15 @@ def _without_glyph_warnings() -> Iterator[None]:
         yield
 
 
-def _new_figure(width: float, height: float) -> Figure:
+def _new_figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=DPI if width > NARROW else 2 * DPI, layout="constrained")
+    return Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
 
 
-def _draw_mel(
-    axes: Axes, mel: np.ma.MaskedArray, seconds: float, limits: tuple[float, float] | None = None
-) -> AxesImage:
+def _draw_mel(axes: Axes, mel: np.ma.MaskedArray, seconds: float, limits: tuple[float, float]) -> AxesImage:
     axes.set_ylabel("mel channel")
-    return _draw(axes, mel, "magma", seconds, limits or _limits([mel]))
+    return _draw(axes, mel, "magma", seconds, limits)
 
 
 def _draw(
@@ -219,15 +173,6 @@ def _draw(
         vmin=low,
         vmax=high,
     )
-
-
-def _write_words(axes: Axes, words: Sequence[WordSpan], seconds: float, rotation: int) -> None:
-    """Write each word below the axis at the middle of its span, in frames of `seconds`, with a line where it begins."""
-    middles = [(word.start + word.end) / 2 * seconds for word in words]
-    axes.set_xticks(middles, [word.word for word in words], rotation=rotation, fontsize=10)
-    axes.tick_params(axis="x", length=0)
-    for word in words:
-        axes.axvline(word.start * seconds, color="white", linewidth=0.6, alpha=0.6)
 
 
 def _limits(mels: list[np.ma.MaskedArray]) -> tuple[float, float]:

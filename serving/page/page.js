@@ -442,10 +442,14 @@ function press() {
 
 async function loadVoices() {
   const answer = await fetch("v1/voices").catch(() => null);
-  if (answer?.ok) {
-    voices = (await answer.json()).data;
+  const { data, error } = (await answer?.json().catch(() => null)) ?? {};
+  if (data) {
+    voices = data;
     fillVoices();
     say("");
+  } else if (error && error.code !== "not_ready") {
+    say("");
+    fail(fault(error).message);
   } else {
     say("The voice is being loaded …");
     setTimeout(loadVoices, 1000);

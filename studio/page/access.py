@@ -30,9 +30,9 @@ WRONG_HOST = (
     "This server is open to this machine alone: use http://127.0.0.1 or http://localhost, not the name {host}.\n"
 )
 WRONG_ORIGIN = "This request comes from another page ({origin}); it was refused.\n"
-HEADERS = {  # of every answer: no other page may show this one in a frame, and the token stays here
-    b"x-frame-options": b"DENY",
-    b"content-security-policy": b"frame-ancestors 'none'",
+HEADERS = {  # of every answer: no page elsewhere may show this one in a frame, and the token stays here
+    b"x-frame-options": b"SAMEORIGIN",
+    b"content-security-policy": b"frame-ancestors 'self'",
     b"referrer-policy": b"no-referrer",
     b"x-content-type-options": b"nosniff",
 }

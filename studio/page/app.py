@@ -21,11 +21,10 @@ from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
 from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
-from studio.page.speak_tab import add_speak_tab
+from studio.page.speak_tab import ROUTE, Speech, add_speak_tab
 from studio.page.train_tab import add_train_tab
 from studio.project import Project, list_projects
 
-FOLDER = Path(__file__).parent
 LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
@@ -52,15 +51,17 @@ def make_app(context: Context, access: Access) -> FastAPI:
     app.add_middleware(WholeUploads)
     app.add_middleware(TokenGate, access=access)
     add_downloads(app, context)
+    speech = Speech(context)
+    app.mount(f"{ROUTE}/{{name}}", speech)
     mount_page(app, make_page(context, ending))
     mounted: Any = app.routes[-1]
-    app.state.end_pages = [mounted.app.stop_event.set, ending.set]  # these close the connections of open pages
+    # These close the connections of open pages, and end the thread of the models.
+    app.state.end_pages = [mounted.app.stop_event.set, ending.set, speech.close]
     return app
 
 
 def mount_page(app: FastAPI, page: gr.Blocks) -> None:
     """Mount the page at the end of the app, which keeps its own routes. It loads nothing from other hosts."""
-    scripts = (FOLDER / "page.js").read_text(encoding="utf-8")
     page.has_launched = True  # else Gradio accepts any file of this machine as input, not just uploads
     page.queue(default_concurrency_limit=None)
     gr.mount_gradio_app(
@@ -68,8 +69,7 @@ def mount_page(app: FastAPI, page: gr.Blocks) -> None:
         page,
         path="/",
         theme=make_theme(),
-        head=f"<script>{scripts}</script>",
-        css_paths=[FOLDER / "style.css"],
+        css_paths=[Path(__file__).with_name("style.css")],
         footer_links=[],
         show_error=False,  # of faults; the messages of gr.Error are shown all the same
         max_file_size=LARGEST_UPLOAD,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from studio.jobs.jobs import Jobs
-from studio.page.samples import SampleSpeaker
 
 
 @dataclass(frozen=True)
@@ -17,8 +15,3 @@ class Context:
     projects: Path
     cpu: bool
     jobs: Jobs
-
-    @cached_property
-    def speaker(self) -> SampleSpeaker:
-        """The synthesis of all tabs, one text at a time; on the CPU while a command uses a GPU."""
-        return SampleSpeaker(self.cpu, lambda: any(job.run.device for job in self.jobs.active()))

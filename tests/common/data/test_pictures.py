@@ -16,11 +16,9 @@ from common.data.pictures import (
     plot_gate,
     plot_losses,
     plot_mel_pair,
-    plot_spectrogram,
     save_figure,
 )
 from common.errors import DataError
-from common.spec import WordSpan
 from tests.recipe import ROOT
 
 
@@ -46,9 +44,10 @@ DRAW = """
 import pathlib, sys, numpy
 from common.data import pictures
 mel = numpy.linspace(-11, 1, 80 * 30).reshape(80, 30)
-pictures.plot_mel_pair(mel, mel[:, :20]), pictures.plot_alignment(mel, "hello"), pictures.plot_gate(mel[0] > 0, mel[0])
-pictures.save_figure(pathlib.Path(sys.argv[1]) / "new" / "a.png", pictures.plot_spectrogram(mel, "a title"))
-numpy.save(pathlib.Path(sys.argv[1]) / "pixels.npy", pictures.figure_pixels(pictures.plot_spectrogram(mel, "a title")))
+pictures.plot_alignment(mel, "hello"), pictures.plot_gate(mel[0] > 0, mel[0])
+figure = pictures.plot_mel_pair(mel, mel[:, :20], "a title")
+pictures.save_figure(pathlib.Path(sys.argv[1]) / "new" / "a.png", figure)
+numpy.save(pathlib.Path(sys.argv[1]) / "pixels.npy", pictures.figure_pixels(figure))
 assert "matplotlib.pyplot" not in sys.modules
 """
 
@@ -65,33 +64,17 @@ def test_a_saved_picture_is_a_png_that_is_not_blank_and_needs_no_pyplot(tmp_path
     assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["a.png"]
 
 
-def test_spectrogram_puts_low_channels_below_and_time_in_seconds():
+def test_a_mel_has_low_channels_below_and_time_in_seconds():
     mel = torch.full((80, 100), -11.5)
     mel[10, 60] = 2.0
-    figure = plot_spectrogram(mel, hop_length=256, sampling_rate=22050)
+    figure = plot_mel_pair(mel, mel, hop_length=256, sampling_rate=22050)
     axes = figure.axes[0]
     at = 60.5 * 256 / 22050
     assert colour_at(figure, axes, at, 10.5) == colour_of("magma", 1.0)
     assert colour_at(figure, axes, at, 69.5) == colour_of("magma", 0.0)
     assert axes.get_xlim() == pytest.approx((0, 100 * 256 / 22050))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time (s)", "mel channel")
-    assert plot_spectrogram(mel).axes[0].get_xlabel() == "frame"
-
-
-@pytest.mark.parametrize(("count", "rotation"), [(3, 0), (9, 0), (10, 90)])
-def test_spectrogram_has_words_below_and_time_above(count, rotation):
-    words = [WordSpan(f"word{i}", 10 * i, 10 * i + 8) for i in range(count)]
-    figure = plot_spectrogram(np.zeros((80, 10 * count)), hop_length=256, sampling_rate=22050, words=words)
-    axes = figure.axes[0]
-    labels = axes.get_xticklabels()
-    assert [label.get_text() for label in labels] == [word.word for word in words]
-    assert {label.get_rotation() for label in labels} == {rotation}
-    assert axes.get_xticks().tolist() == pytest.approx([(10 * i + 4) * 256 / 22050 for i in range(count)])
-    (above,) = axes.child_axes
-    assert above.get_xlabel() == "time (s)"
-    words = [WordSpan("a", i, i + 1) for i in range(61)]  # too many
-    axes = plot_spectrogram(np.zeros((80, 61)), hop_length=256, sampling_rate=22050, words=words).axes[0]
-    assert axes.get_xlabel() == "time (s)" and "a" not in [label.get_text() for label in axes.get_xticklabels()]
+    assert (figure.axes[1].get_xlabel(), axes.get_ylabel()) == ("time (s)", "mel channel")
+    assert plot_mel_pair(mel, mel).axes[1].get_xlabel() == "frame"
 
 
 def test_alignment_has_steps_across_and_symbols_upwards():
@@ -145,13 +128,13 @@ def test_gate_draws_both_curves_and_losses_those_of_validation_where_there_are_a
 def test_diverged_and_empty_inputs_still_draw(tmp_path):
     mel = np.zeros((80, 10))
     mel[3, 4], mel[5, 6], mel[7, 8] = np.nan, np.inf, -2.0
-    figure = plot_spectrogram(mel)
+    figure = plot_mel_pair(mel, mel)
     axes = figure.axes[0]
     assert colour_at(figure, axes, 4.5, 3.5) == colour_at(figure, axes, 6.5, 5.5) == [255, 255, 255]
     assert colour_at(figure, axes, 8.5, 7.5) == colour_of("magma", 0.0)
     assert colour_at(figure, axes, 0.5, 0.5) == colour_of("magma", 1.0)
     empty, lost = np.zeros((80, 0)), np.full((80, 3), np.nan)
-    drawn = [plot_spectrogram(lost), plot_mel_pair(empty, lost), plot_alignment(np.zeros((0, 2)), "hi")]
+    drawn = [plot_mel_pair(lost, lost), plot_mel_pair(empty, lost), plot_alignment(np.zeros((0, 2)), "hi")]
     for figure in [*drawn, plot_gate(np.zeros(0), np.zeros(0))]:
         assert figure_pixels(figure).shape[2] == 3
 

@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
-import gradio as gr
 
 from common.errors import UsageError
 from studio.jobs.jobs import Jobs
 from studio.page.app import make_page, make_theme
 from studio.page.context import Context
-from studio.page.speak_tab import speak_text
-from studio.project import create_project
-from studio.wording import parse_number
+from studio.wording import parse_number, without_folders
+from tests.recipe import ROOT
 
 NAMES = {"white": "#ffffff", "black": "#000000"}
 PAIRS = (
@@ -70,20 +68,26 @@ def test_texts_have_enough_contrast(mode: str, text: str, background: str) -> No
     assert contrast(colour(text, variables), colour(background, variables)) >= 4.5
 
 
-@pytest.mark.parametrize(("sigma", "strength", "named"), [(11.0, "", "sigma: 11"), (1.0, "12", "strength: 12")])
-def test_each_field_of_the_speak_tab_reaches_its_setting(tmp_path, sigma, strength: str, named: str) -> None:
-    create_project(tmp_path, "mine")
-    spoken = speak_text(Context(tmp_path, True, Jobs(tmp_path)), "mine", "Two.", "voice", "own", "", sigma, strength)
-    with pytest.raises(gr.Error, match=named):
-        list(spoken)
-
-
 def test_fields_are_numbers_or_empty() -> None:
     assert parse_number(" 5 ", "seed", int, "a whole number") == 5
     assert parse_number("", "seed", int, "a whole number") is parse_number(None, "seed", int, "a whole number") is None
     for text, kind in (("many", int), ("nan", float), ("1.5", int)):
         with pytest.raises(UsageError, match=f"seed: '{text}', expected a number, or nothing"):
             parse_number(text, "seed", kind, "a number")
+
+
+def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:
+    projects = tmp_path / "studio"
+    messages = {
+        f"{projects}/mine/plan.json: no such file": "mine/plan.json: no such file",
+        f"{ROOT}/voice/waveglow.safetensors: damaged": "voice/waveglow.safetensors: damaged",
+        "/home/someone/a.pt: cut short; beside it: /home/b.pt": "a.pt: cut short; beside it: b.pt",
+        "x 1/2 and https://example.org/a": "x 1/2 and https://example.org/a",
+        "a\x1b[2J": "a\\x1b[2J",
+        f"run python -m studio.plan mine --projects {projects} first": "run python -m studio.plan mine first",
+    }
+    for message, expected in messages.items():
+        assert without_folders(message, projects) == expected
 
 
 def test_events_that_choose_a_project_take_turns(tmp_path: Path) -> None:

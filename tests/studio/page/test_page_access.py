@@ -19,7 +19,7 @@ from tests.studio.page_server import PageServer, serve
 
 pytestmark = pytest.mark.slow
 SECRET = "a line of another folder"
-ROUTES = ["/", "/config", "/gradio_api/heartbeat/x", "/assets/x.js", "/no/such"]
+ROUTES = ["/", "/config", "/gradio_api/heartbeat/x", "/assets/x.js", "/speak/mine/", "/no/such"]
 TOKEN, PORT = "a-token-of-letters-and-marks", 8010
 
 
@@ -81,7 +81,7 @@ def test_loopback_needs_no_token(local):
     assert local.token == "" and local.address.startswith("http://127.0.0.1:")
     answer = ask(local, "/")
     assert answer.status == 200 and "Voice studio" in answer.text
-    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
     assert ask(local, "/", Host=f"localhost:{local.port}").status == 200
     origin = local.address.rstrip("/")
     assert ask(local, "/gradio_api/queue/join", "POST", b"{}", Origin=origin).status == 422  # read, and found empty

@@ -1,4 +1,4 @@
-"""Projects and files that a page stores: names, repeats, other content, links; and the voice that its fields choose first."""
+"""Projects and files that a page stores: names, repeats, other content, links."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.page.choices import EMBEDDED_KEY, FINISHED, choose_key, default_voices
 from studio.page.recordings import describe_storage, list_fates, list_recordings, prepare_argv, store_files
 from studio.prepare.report import store_lines
 from studio.prepare.review import ClipRow
@@ -146,31 +145,3 @@ def test_the_words_of_prepare(project, tmp_path):
     project.settings.write_text(json.dumps({"recordings": "/home/someone/recordings"}))
     with pytest.raises(DataError, match="its clips come from another folder"):  # a run would remove them
         prepare_argv(project, "en", False)
-
-
-RUN = "Tacotron2 last"
-
-
-@pytest.mark.parametrize(
-    ("keys", "before", "chosen", "expected"),
-    [
-        ([EMBEDDED_KEY], [], None, EMBEDDED_KEY),
-        ([FINISHED, EMBEDDED_KEY], [], None, FINISHED),
-        # The page went on with the embedded voice after a training.
-        ([FINISHED, RUN, EMBEDDED_KEY], [EMBEDDED_KEY], EMBEDDED_KEY, FINISHED),
-        ([RUN, EMBEDDED_KEY], [EMBEDDED_KEY], EMBEDDED_KEY, EMBEDDED_KEY),
-        ([FINISHED, RUN, EMBEDDED_KEY], [FINISHED, EMBEDDED_KEY], EMBEDDED_KEY, EMBEDDED_KEY),
-        ([FINISHED, EMBEDDED_KEY], [FINISHED, RUN, EMBEDDED_KEY], RUN, FINISHED),
-        ([], [EMBEDDED_KEY], EMBEDDED_KEY, None),
-    ],
-)
-def test_a_finished_voice_is_chosen_once_it_is_there(keys, before, chosen, expected) -> None:
-    assert choose_key(keys, before, chosen, [FINISHED, EMBEDDED_KEY]) == expected
-
-
-def test_the_embedded_voice_comes_before_one_that_is_worse(project) -> None:
-    project.voice.mkdir()
-    worse = '{"verdict": {"lines": [], "prefers_embedded": true}}'
-    for config in (worse, worse.replace("true", "1"), '{"verdict": 3}', "{}", "["):
-        (project.voice / "config.json").write_text(config)
-        assert default_voices(project)[0] == (EMBEDDED_KEY if config == worse else FINISHED)

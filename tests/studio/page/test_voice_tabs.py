@@ -2,29 +2,20 @@
 
 import io
 import zipfile
-from contextlib import suppress
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-import numpy as np
 import pytest
 import soundfile
 
-from common.audio.audio_processing import to_pcm
 from studio.page.reading import read_script
 from studio.project import Project
-from synthesizer import SynthesisConfig, Synthesizer
 from tests import browser as web
 from tests.studio.page_server import PageServer
 
 pytestmark = pytest.mark.slow
 
 TEXT = "There are seven days in a week."
-
-
-@pytest.fixture
-def project(projects) -> Project:
-    return Project(name="spoken", projects=projects)
 
 
 @pytest.fixture
@@ -35,63 +26,24 @@ def page(browser, server):
     return browser
 
 
-def choose(page, name: str, label: str) -> None:
-    """Choose from the list of a field by the keyboard, once the page has filled it; again where a busy page lost the keys."""
+def test_the_server_s_page_speaks_in_the_tab(page, server: PageServer) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    def choose_once() -> bool:
-        if web.value_of(page, name) != label:
-            web.fill(page, name, label)
-            page.find_element("css selector", f"#{name} input").send_keys(Keys.ENTER)
-            with suppress(AssertionError):
-                web.wait(lambda: web.value_of(page, name) == label, web.PATIENCE / 6)
-        return web.value_of(page, name) == label
-
-    web.wait(lambda: web.value_of(page, name))
-    web.wait(choose_once)
-
-
-def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
     web.open_tab(page, "Speak")
-    choose(page, "speak-voice", "the embedded voice")
-    web.click_on(page, "button.label-wrap", "Settings")
-    web.wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
-    web.fill(page, "speak-seed", "5")  # before the text: the page needs a moment to take a number
-    web.fill(page, "speak-text", TEXT)
-    web.click(page, "speak")
-    message = web.wait(lambda: "s of speech" in (text := web.value_of(page, "speak-message")) and text)
-    samples, rate = web.finished_audio(page, "speak-audio")
-    (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=5), device="cpu").speak(TEXT)
-    np.testing.assert_array_equal(samples, to_pcm(expected.audio))
-    assert message.startswith("the embedded voice (epoch ")
-    assert ") with PulseNoise of the embedded voice" in message
-    assert f": {len(samples) / rate:.2f} s of speech" in message
-    web.click_on(page, "button.label-wrap", "Details")
-    for name in ("speak-mel", "speak-alignment"):
-        web.wait_for_picture(page, name)
+    page.switch_to.frame(web.wait(lambda: page.find_elements("css selector", "#speech iframe"))[0])
+    web.wait(lambda: page.execute_script("return voices.length"))
+    assert page.execute_script("return document.getElementById('voice').value") == "spoken"
+    field = page.find_element("id", "text")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(TEXT)
+    field.send_keys(Keys.CONTROL, Keys.ENTER)
+    address = web.wait(lambda: page.execute_script("return record?.done && document.getElementById('wav').href"))
+    samples, rate = soundfile.read(io.BytesIO(web.bytes_of(page, address)), dtype="int16")
+    assert rate == 22050 and len(samples) > rate
+    page.switch_to.default_content()
     assert web.width_of(page) <= web.PHONE["width"]
     assert web.hosts_of(page) == {server.address.split("/")[2]}
-    # a player that is drawn again gives up what it was loading
-    severe = [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"]
-    assert [entry for entry in severe if "AbortError" not in entry["message"]] == []
-
-
-def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.keys import Keys
-
-    web.open_tab(page, "Speak")
-    web.wait(lambda: web.value_of(page, "speak-voice") == "the finished voice")
-    web.fill(page, "speak-text", "{XX}")
-    ActionChains(page).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
-    (error,) = web.wait(lambda: web.errors_on(page))
-    assert "text: " in error and "no ARPAbet symbol 'XX'" in error
-    assert not any(word in error for word in ("Traceback", "/", "item 1"))
-    web.fill(page, "speak-text", "A star.")
-    ActionChains(page).send_keys(Keys.TAB).perform()
-    assert page.execute_script("return document.activeElement.id") == "speak"
-    ActionChains(page).send_keys(Keys.ENTER).perform()
-    web.wait(lambda: web.value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_an_export_is_packed_and_downloaded(page, projects, server: PageServer) -> None:
