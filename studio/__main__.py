@@ -29,7 +29,6 @@ from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs.jobs import Jobs, machine_devices
 from studio.page.access import PARAMETER, Access, remove_old
-from studio.page.context import Context
 
 UPLOADS = "GRADIO_TEMP_DIR"  # Gradio's variable
 FOLDER = ".uploads"  # beside the projects, so that files are moved, not copied
@@ -47,6 +46,7 @@ def main(argv: list[str] | None = None) -> None:
         remove_old(projects / FOLDER)
         os.environ.setdefault(UPLOADS, str(projects / FOLDER))
         from studio.page.app import make_app  # Gradio takes seconds to load, and reads UPLOADS
+        from studio.page.events import Context
 
         context = Context(projects, config.cpu, Jobs(projects, machine_devices(config.cpu)))
         app = make_app(context, access)

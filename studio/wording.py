@@ -1,11 +1,12 @@
-"""What people write into the page's fields, and what it says: numbers, and messages without the folders of this machine."""
+"""What people write into the page's fields, and what it says: numbers, tables, and messages without the folders of this machine."""
 
 from __future__ import annotations
 
 import math
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,14 @@ def without_folders(message: str, projects: Path) -> str:
     for folder in (projects, projects.absolute(), projects.resolve(), ROOT):
         message = message.replace(f"{folder}/", "")
     return printable(ABSOLUTE.sub("", message))
+
+
+def html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as an HTML table, the first cell of each its heading: Gradio's would hide the last columns on a phone."""
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    cells = [[escape(cell) for cell in row] for row in rows]
+    lines = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
+        for first, *others in cells
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"

@@ -1,21 +1,17 @@
-"""The gate of the page: a token beyond loopback, no foreign names of this machine, no requests from other pages; and uploads.
-
-Interrupted uploads leave nothing behind: they are made to look damaged, since Gradio only removes the parts of damaged ones.
-"""
+"""The gate of the page: a token beyond loopback, no foreign names of this machine, no requests from other pages; and uploads."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from email.message import Message as Header
 from html import escape
 from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -112,41 +108,25 @@ OLD = 3600.0  # seconds without a change
 
 
 class WholeUploads:
-    """ASGI middleware that ends an interrupted upload as a damaged one, whose parts are removed."""
+    """ASGI middleware that makes an interrupted upload look damaged, since Gradio removes the parts of damaged ones alone."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        # The parser would warn of the damage made here, without saying which upload it was in.
-        logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
+        is_whole = False
+
+        async def receive_whole() -> Message:
+            nonlocal is_whole
+            message = await receive()
+            if message["type"] == "http.disconnect" and not is_whole:
+                raise MultiPartException("the upload was interrupted")
+            is_whole = not message.get("more_body", False)
+            return message
+
         is_upload = scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith(ROUTE)
-        await self.app(scope, end_damaged(scope, receive) if is_upload else receive, send)
-
-
-def end_damaged(scope: Scope, receive: Receive) -> Receive:
-    """Return a `receive` that ends an interrupted body with a part that has no name."""
-    damage = f"\r\n--{boundary_of(scope)}\r\nX: 0\r\n\r\n".encode("latin-1", "replace")
-    is_whole = False
-
-    async def receive_whole() -> Message:
-        nonlocal is_whole
-        message = await receive()
-        if message["type"] == "http.disconnect" and not is_whole:
-            is_whole = True
-            return {"type": "http.request", "body": damage, "more_body": False}
-        is_whole = is_whole or not message.get("more_body", False)
-        return message
-
-    return receive_whole
-
-
-def boundary_of(scope: Scope) -> str:
-    """Return the boundary between the parts of a body; "" if its type names none."""
-    header = Header()
-    header["Content-Type"] = Headers(scope=scope).get("content-type", "")
-    return str(header.get_param("boundary", ""))
+        await self.app(scope, receive_whole if is_upload else receive, send)
 
 
 def remove_old(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from gradio.themes.utils import sizes
 
 from studio.export import find_download
 from studio.page.access import Access, TokenGate, WholeUploads
-from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
-from studio.page.events import HIDDEN, IN_TURN
+from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage
 from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
 from studio.page.speak_tab import ROUTE, Speech, add_speak_tab
@@ -30,19 +29,18 @@ HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machi
 HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
 HOLD_STREAM = 20.0  # seconds between events that show that the page is still open
 # The address names the project, so that a reload or a bookmark shows it again.
-READ_ADDRESS = "() => new URLSearchParams(location.search).get('project')"
 WRITE_ADDRESS = """(name) => {
   const address = new URL(location);
   if (name) address.searchParams.set("project", name);
   history.replaceState(history.state, "", address);
 }"""
-TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
-    ("Data", add_data_tab),
-    ("Plan", add_plan_tab),
-    ("Train", add_train_tab),
-    ("Speak", add_speak_tab),
-    ("Export", add_export_tab),
-)
+TABS = {
+    "Data": add_data_tab,
+    "Plan": add_plan_tab,
+    "Train": add_train_tab,
+    "Speak": add_speak_tab,
+    "Export": add_export_tab,
+}
 
 
 def make_app(context: Context, access: Access) -> FastAPI:
@@ -114,21 +112,19 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
         gr.Markdown(HEADING)
         names = list_projects(context.projects)
         project = gr.Dropdown(names, value=names[0] if names else None, label="Project", elem_id="project")
-        for title, add_tab in TABS:
+        for title, add_tab in TABS.items():
             with gr.Tab(title):
-                add_tab(context, project)
-        # Not the dropdown itself: Gradio refuses values that were no choice when the server started.
-        named = gr.Textbox(visible=False)
-        page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **IN_TURN, **HIDDEN)
+                add_tab(ProjectPage(context, project))
+
+        def find_chosen(request: gr.Request) -> gr.Dropdown:
+            """Return the projects to choose from, with the one of the address chosen, or else the first."""
+            names, name = list_projects(context.projects), request.query_params.get("project")
+            return gr.Dropdown(names, value=name if name in names else next(iter(names), None))
+
+        page.load(find_chosen, None, project, **IN_TURN, **HIDDEN)
         project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
     return page
-
-
-def find_chosen(context: Context, name: str | None) -> gr.Dropdown:
-    """Return the projects to choose from, with this one chosen, or else the first."""
-    names = list_projects(context.projects)
-    return gr.Dropdown(names, value=name if name in names else next(iter(names), None))
 
 
 async def keep_stream(ending: asyncio.Event) -> AsyncIterator[None]:

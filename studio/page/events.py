@@ -1,19 +1,18 @@
-"""What the tabs share: errors as messages, components, and the panel of a run."""
+"""What the tabs share: the page of a chosen project, errors as messages, components, and the panel of a run."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from html import escape
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
 
 from common.errors import REFUSALS, DataError, UsageError
-from studio.jobs.jobs import Job
-from studio.page.context import Context
+from studio.jobs.jobs import Job, Jobs
 from studio.project import Project, find_project
 from studio.wording import without_folders
 
@@ -26,125 +25,137 @@ HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"
 IN_TURN: dict[str, Any] = {"concurrency_id": "project", "concurrency_limit": 1}
 
 
-@contextmanager
-def errors_in_words(context: Context) -> Iterator[None]:
-    """Turn user errors and refusals of the system into messages of the page. Paths start at the folder of projects."""
-    try:
-        yield
-    except (DataError, UsageError) as error:
-        raise message(context, str(error)) from None
-    except OSError as error:
-        if error.errno not in REFUSALS:
-            raise
-        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-        raise message(context, f"{place}{error.strerror}") from None
+@dataclass(frozen=True)
+class Context:
+    """The folder of all projects, whether to compute on the CPU only, and the runs of commands."""
+
+    projects: Path
+    cpu: bool
+    jobs: Jobs
+
+    def choose(self, name: str | None) -> Project:
+        """Return a project by its name. Raises DataError if there is none, UsageError for an impossible name."""
+        return find_project(self.projects, name)
+
+    def shorten(self, text: str) -> str:
+        """Remove the folders of this machine from a message."""
+        return without_folders(text, self.projects)
+
+    def in_words(self, function: Function) -> Function:
+        """Turn user errors and refusals of the system into messages of the page. Paths start at the folder of projects."""
+
+        @functools.wraps(function)
+        def call(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except (DataError, UsageError) as error:
+                words = str(error)
+            except OSError as error:
+                if error.errno not in REFUSALS:
+                    raise
+                place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+                words = f"{place}{error.strerror}"
+            raise gr.Error(self.shorten(words), duration=SHOWN, print_exception=False)  # the log gets no traceback
+
+        return call  # type: ignore[return-value]
 
 
-def in_words(context: Context, function: Function) -> Function:
-    """Wrap a function in errors_in_words."""
+@dataclass(frozen=True)
+class ProjectPage:
+    """The page, and the field with the project that is chosen above the tabs."""
 
-    @functools.wraps(function)
-    def call(*values: Any) -> Any:
-        with errors_in_words(context):
-            return function(*values)
+    context: Context
+    field: gr.Dropdown
 
-    return call  # type: ignore[return-value]
+    def on(
+        self,
+        events: Any,
+        function: Callable[..., Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        clears: bool = False,
+        **options: Any,
+    ) -> None:
+        """Call a function with the chosen project and the values of `inputs`. It returns those of `outputs`.
+
+        Without a project there is a message, or with `clears` the outputs are emptied.
+        """
+
+        @functools.wraps(function)
+        def call(name: str | None, *values: Any) -> Any:
+            try:
+                project = self.context.choose(name)
+            except (DataError, UsageError):
+                if not clears:
+                    raise
+                return (None,) * len(outputs) if len(outputs) > 1 else None
+            return function(project, *values)
+
+        gr.on(events, self.context.in_words(call), [self.field, *inputs], outputs, **HIDDEN, **options)
+
+    def add_run(self, starts: Sequence[Start], stop: gr.Button | None = None) -> gr.State:
+        """Add the state and the last output of the newest of some runs, and connect the buttons that start and pause them.
+
+        `stop` pauses a run of the first kind. Returns a state that changes with the project, and when a run starts or ends.
+        """
+        jobs, kinds = self.context.jobs, [start.kind for start in starts]
+        message = gr.Textbox(label="State", interactive=False, lines=1, elem_id=f"{kinds[-1]}-state")
+        with gr.Accordion("Output", open=False):
+            output = gr.Textbox(
+                show_label=False, interactive=False, lines=6, max_lines=14, elem_id=f"{kinds[-1]}-output"
+            )
+        key = gr.State("")
+        outputs = [message, output, key]
+
+        def watch(project: Project) -> tuple[str, ...]:
+            job = newest_job(jobs, project, kinds)
+            state = f"{project.name} {job.run.identity} {job.state.value}" if job else project.name
+            return *run_values(self.context, job), state  # each time: an answer may not reach the page
+
+        def run(start: Start, project: Project, *values: Any) -> tuple[str, ...]:
+            jobs.start(project, start.kind, start.argv(project, *values))
+            return watch(project)
+
+        def pause(project: Project) -> tuple[str, ...]:
+            jobs.pause(project, kinds[0])
+            return watch(project)
+
+        for start in starts:
+            self.on(start.button.click, functools.partial(run, start), start.options, outputs)
+        if stop:
+            self.on(stop.click, pause, [], outputs)
+        looks = [gr.Timer(SECONDS).tick, self.field.change]
+        self.on(looks, watch, [], outputs, clears=True, trigger_mode="multiple")
+        return key
 
 
-def message(context: Context, text: str) -> gr.Error:
-    """Return the message that the page shows for a user's mistake, for a while; the log gets no traceback."""
-    return gr.Error(shorten(context, text), duration=SHOWN, print_exception=False)
+@dataclass(frozen=True)
+class Start:
+    """A button that starts a command: the kind of its run, its arguments by the project and the values of the options."""
+
+    button: gr.Button
+    kind: str
+    argv: Callable[..., list[str]]
+    options: Sequence[Any] = ()
 
 
-def shorten(context: Context, text: str) -> str:
-    """Remove the folders of this machine from a message."""
-    return without_folders(text, context.projects)
+def newest_job(jobs: Jobs, project: Project, kinds: Sequence[str]) -> Job | None:
+    """Return the newest run of some commands of a project; None without one."""
+    found = [job for kind in kinds if (job := jobs.find(project, kind))]
+    return max(found, key=lambda job: job.run.started, default=None)
 
 
-def html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as an HTML table, the first cell of each its heading: Gradio's would hide the last columns on a phone."""
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    cells = [[escape(cell) for cell in row] for row in rows]
-    lines = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
-        for first, *others in cells
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+def run_values(context: Context, job: Job | None) -> tuple[str, str]:
+    """Return the state and the last lines of output of a run."""
+    return (context.shorten(job.message), context.shorten(job.tail())) if job else ("", "")
 
 
-def make_audio(label: str, name: str) -> gr.Audio:
+def make_audio(label: str, name: str, **options: Any) -> gr.Audio:
     """Make a player for finished audio that offers the wav file as a download."""
-    return gr.Audio(label=label, interactive=False, format="wav", buttons=["download"], elem_id=name)
+    return gr.Audio(label=label, interactive=False, format="wav", buttons=["download"], elem_id=name, **options)
 
 
 def make_picture(name: str, text: str) -> gr.Image:
     """Make a picture. `text` describes it to screen readers; the visible title is part of the picture."""
     looks: dict[str, Any] = {"show_label": False, "format": "png", "buttons": ["fullscreen", "download"]}
     return gr.Image(alt_text=text, interactive=False, elem_id=name, visible=False, **looks)
-
-
-def choose(context: Context, name: str | None) -> Project:
-    """Return the project chosen above the tabs. Raises DataError if there is none."""
-    return find_project(context.projects, name)
-
-
-def add_run_panel(name: str) -> list[Any]:
-    """Add the components that show a run, in the order of `run_values`: its state, and its last lines of output."""
-    message = gr.Textbox(label="State", interactive=False, lines=1, elem_id=f"{name}-state")
-    with gr.Accordion("Output", open=False):
-        output = gr.Textbox(show_label=False, interactive=False, lines=6, max_lines=14, elem_id=f"{name}-output")
-    return [message, output]
-
-
-def run_values(context: Context, job: Job | None) -> tuple[str, str]:
-    """Return the values of a panel."""
-    if job is None:
-        return "", ""
-    return shorten(context, job.message), shorten(context, job.tail())
-
-
-def newest_job(context: Context, name: str | None, kinds: Sequence[str]) -> Job | None:
-    """Return the newest run of some commands of the chosen project; None without a run or a project."""
-    try:
-        jobs = [context.jobs.find(choose(context, name), kind) for kind in kinds]
-    except (DataError, UsageError):
-        return None
-    return max(filter(None, jobs), key=lambda job: job.run.started, default=None)
-
-
-def connect_run(
-    context: Context,
-    project: gr.Dropdown,
-    panel: list[Any],
-    kinds: Sequence[str],
-    starts: Sequence[tuple[gr.Button, Callable[..., None], list[Any]]],
-    stop: gr.Button | None = None,
-) -> gr.State:
-    """Connect the buttons of runs, and show the progress of the newest one.
-
-    Each of `starts` is a button, what it calls with the project's name and its options, and the options; `stop` pauses a run of
-    the first kind. Returns a state that changes with the project, and when a run starts or ends.
-    """
-    key = gr.State("")
-    outputs = [*panel, key]
-
-    def watch(name: str | None) -> tuple[Any, ...]:
-        job = newest_job(context, name, kinds)
-        state = f" {job.run.identity} {job.state.value}" if job else ""
-        return *run_values(context, job), f"{name}{state}"  # each time: an answer may not reach the page
-
-    def run(begin: Callable[..., None], name: str | None, *values: Any) -> tuple[Any, ...]:
-        begin(name, *values)
-        return watch(name)
-
-    def pause(name: str | None) -> tuple[Any, ...]:
-        context.jobs.pause(choose(context, name), kinds[0])
-        return watch(name)
-
-    for start, begin, options in starts:
-        start.click(in_words(context, functools.partial(run, begin)), [project, *options], outputs, **HIDDEN)
-    if stop:
-        stop.click(in_words(context, pause), project, outputs, **HIDDEN)
-    looks = [gr.Timer(SECONDS).tick, project.change]
-    gr.on(looks, in_words(context, watch), project, outputs, trigger_mode="multiple", **HIDDEN)
-    return key

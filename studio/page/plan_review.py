@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from common.data.pictures import read_png
 from common.errors import DataError
 from common.spec import ModelSpec
 from common.training.arguments import add_training_arguments
-from studio.plan.__main__ import LEARNING_RATE, Explanation, explain
+from studio.plan.__main__ import LEARNING_RATE, explain
 from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_plan
 from studio.plan.machine import Figures
 from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
-from studio.wording import parse_number
+from studio.wording import html_table, parse_number
 from synthesizer import EMBEDDED
 
 OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -59,17 +60,18 @@ def parse_hours(limit: str, unit: str) -> float:
     return value if 0 < value < math.inf else math.nan
 
 
-def read_explanations(project: Project) -> dict[str, Explanation]:
-    """Explain a plan, model by model; {} without a plan. Raises DataError for a damaged one."""
+def describe_plan(project: Project) -> str:
+    """Describe a plan, model by model, in Markdown; "" without one. Raises DataError for a damaged one."""
     if not project.plan.exists():
-        return {}
+        return ""
     plan = read_plan(check_inside(project, project.plan))
-    return {name: explain(name, plan, project, figures_of(plan, name)) for name in MODELS if name in plan.models}
-
-
-def read_need(project: Project) -> str:
-    """Return what a plan says of a time limit that is far too short; "" if it says nothing. Raises DataError as above."""
-    return str(read_plan(project.plan).notes.get(NEED, "")) if project.plan.exists() else ""
+    parts = [f"**{escape(str(need))}**"] if (need := plan.notes.get(NEED)) else []  # the time limit is far too short
+    for name in MODELS:
+        if name in plan.models:
+            found = explain(name, plan, project, figures_of(plan, name))
+            table = html_table(("setting", "value", "reason"), found.settings)
+            parts += [f"### {name}", f"<p>{escape(found.expected)}</p>", table, f"```\n{found.command}\n```"]
+    return "\n\n".join(parts)
 
 
 def figures_of(plan: Plan, name: str) -> Figures | None:
@@ -82,13 +84,11 @@ def figures_of(plan: Plan, name: str) -> Figures | None:
         return None
 
 
-def read_rate_plot(project: Project, name: str) -> npt.NDArray[np.uint8] | None:
-    """Return the plot of a model's learning-rate test as pixels; None without one."""
-    path = check_inside(project, project.root / LEARNING_RATE / f"learning_rate_{name}.png")
-    try:
-        return read_png(path.read_bytes())
-    except OSError:
-        return None
+def read_rate_plots(project: Project) -> list[tuple[npt.NDArray[np.uint8], str]]:
+    """Return the plots of the learning-rate tests as pixels, each with its model."""
+    paths = {name: project.root / LEARNING_RATE / f"learning_rate_{name}.png" for name in MODELS}
+    found = {name: check_inside(project, path) for name, path in paths.items() if path.is_file()}
+    return [(read_png(path.read_bytes()), name) for name, path in found.items()]
 
 
 def read_text(project: Project) -> str:

@@ -15,6 +15,7 @@ from studio.prepare.arguments import TextConfig
 from studio.prepare.report import count_faults, minutes, read_stored
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project, check_inside, read_settings
+from studio.wording import html_table
 
 
 class Storage(NamedTuple):
@@ -74,10 +75,7 @@ def problem_of_name(name: str) -> str:
 
 def list_recordings(project: Project) -> list[str]:
     """List the stored files."""
-    try:
-        return sorted(printable(path.name) for path in project.recordings.iterdir() if not path.name.startswith("."))
-    except OSError:
-        return []
+    return sorted(printable(path.name) for path in project.recordings.glob("[!.]*"))
 
 
 def describe_storage(project: Project, storage: Storage) -> str:
@@ -87,39 +85,36 @@ def describe_storage(project: Project, storage: Storage) -> str:
     return "\n".join([*lines, *list_recordings(project)])
 
 
-class FileFate(NamedTuple):
-    """What became of a file: minutes of its clips that are used and that are not, and the rest in words."""
+def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[tuple[str, str, str, str]]:
+    """Say of each stored file what became of it: its name, minutes of its clips that are used and that are not, and words.
 
-    name: str
-    used: str
-    lost: str
-    words: str
-
-
-def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[FileFate]:
-    """Say of each stored file what became of it; `rows` are those of clips.tsv, [] before recordings are prepared."""
+    `rows` are those of clips.tsv, [] before recordings are prepared.
+    """
     if not rows:
         return []
-    by_recording: dict[str, list[ClipRow]] = {}
-    for row in rows:
-        by_recording.setdefault(row.recording, []).append(row)
     said = [*read_stored(project.transcripts), *read_stored(project.left_out)]
     places = dict(line.split(": ", 1) for line in said if ": " in line)
     words = {Path(place).name: problem for place, problem in places.items()}
-    return [_fate_of(name, by_recording, words.get(name, "")) for name in list_recordings(project)]
+    fates = []
+    for name in list_recordings(project):
+        own = [row for row in rows if row.recording == name]
+        if not own:
+            fates.append((name, "", "", words.get(name) or "not used yet: prepare again"))
+            continue
+        used, lost = [row for row in own if row.use == YES], [row for row in own if row.use != YES]
+        faults = f"faults: {', '.join(count_faults(lost))}; " if count_faults(lost) else ""
+        sources = ", ".join(dict.fromkeys(row.source for row in own))
+        about = f"{len(used)} of {counted(len(own), 'clip')} used; {faults}text: {sources}"
+        fates.append((name, f"{minutes(used):.1f}", f"{minutes(lost):.1f}", about))
+    return fates
 
 
-def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) -> FileFate:
-    """Say what became of one file."""
-    if rows := by_recording.get(name):
-        parts = [row for row in rows if row.use == YES], [row for row in rows if row.use != YES]
-        words = [f"{len(parts[0])} of {counted(len(rows), 'clip')} used"]
-        words += [f"faults: {', '.join(count_faults(parts[1]))}"] if count_faults(parts[1]) else []
-        sources = ", ".join(dict.fromkeys(row.source for row in rows))
-        return FileFate(
-            name, f"{minutes(parts[0]):.1f}", f"{minutes(parts[1]):.1f}", "; ".join([*words, f"text: {sources}"])
-        )
-    return FileFate(name, "", "", problem or "not used yet: prepare again")
+def fates_table(project: Project, rows: Sequence[ClipRow]) -> str:
+    """Return what became of each file as an HTML table, folded; "" without any."""
+    if not (fates := list_fates(project, rows)):
+        return ""
+    table = html_table(("file", "minutes used", "minutes not used", "what became of it"), fates)
+    return f"<details open><summary>Files</summary>{table}</details>"
 
 
 def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import gradio as gr
 
 from common.progress import counted
-from studio.page.context import Context
 from studio.page.editing import (
     COLUMNS,
     Edit,
@@ -20,8 +20,8 @@ from studio.page.editing import (
     summarize,
     table_of,
 )
-from studio.page.events import HIDDEN, choose, html_table, in_words, make_audio, shorten
-from studio.page.recordings import FileFate, list_fates
+from studio.page.events import Context, ProjectPage, make_audio
+from studio.page.recordings import fates_table
 from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project
 
@@ -47,52 +47,12 @@ class ClipPanel(NamedTuple):
         return [self.edits, self.clip, self.use, self.text]
 
 
-def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
+def add_review(page: ProjectPage, key: gr.State) -> None:
     """Add the table and the panel of a clip, which are refreshed when `key` changes."""
     summary = gr.Textbox(label="Clips", interactive=False, lines=2, max_lines=12, elem_id="summary")
     files = gr.HTML(elem_id="fates", elem_classes="settings")
-    table = add_table()
-    with gr.Row():
-        previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
-        following = gr.Button("Next clip", min_width=120, elem_id="next")
-    panel = add_clip_panel()
-    save = gr.Button("Save and apply", variant="primary", elem_id="save")
-
-    def show(name: str | None) -> tuple[Any, ...]:
-        chosen = choose(context, name) if name else None
-        rows = read_rows(chosen) if chosen else []
-        first = rows[0] if rows else None
-        return (*describe(chosen, rows), table_of(rows), *clip_values(chosen, first, {}))
-
-    def describe(project: Project | None, rows: list[ClipRow]) -> tuple[str, str]:
-        if project is None:
-            return "", ""
-        return shorten(context, summarize(project, rows)), fates_table(list_fates(project, rows))
-
-    def save_all(name: str | None, *values: Any) -> tuple[Any, ...]:
-        chosen = choose(context, name)
-        context.jobs.check_free(chosen)
-        edits, clip = note(read_rows(chosen), *values), values[1]
-        save_edits(chosen, edits)
-        rows = read_rows(chosen)
-        row = neighbour(rows, clip, 0)
-        return (
-            *describe(chosen, rows),
-            table_of(rows),
-            *clip_values(chosen, row, {}, f"saved: {counted(len(edits), 'clip')}"),
-        )
-
-    outputs = [summary, files, table, *panel]
-    key.change(in_words(context, show), project, outputs, **HIDDEN)
-    save.click(in_words(context, save_all), [project, *panel.inputs], outputs, **HIDDEN)
-    connect_choice(context, project, table, panel, [(previous, -1), (following, 1)])
-
-
-def add_table() -> gr.Dataframe:
-    """Add the table of clips."""
-    return gr.Dataframe(
+    table = gr.Dataframe(
         headers=list(COLUMNS),
-        type="array",
         interactive=False,
         wrap=True,
         max_height=360,
@@ -100,14 +60,33 @@ def add_table() -> gr.Dataframe:
         label="Clips, the worst first",
         elem_id="clips",
     )
+    with gr.Row():
+        previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
+        following = gr.Button("Next clip", min_width=120, elem_id="next")
+    panel = add_clip_panel()
+    save = gr.Button("Save and apply", variant="primary", elem_id="save")
+    outputs = [summary, files, table, *panel]
+    page.on(key.change, partial(review, page.context), [], outputs, clears=True)
 
+    def save_all(project: Project, *values: Any) -> tuple[Any, ...]:
+        page.context.jobs.check_free(project)
+        edits = note(read_rows(project), *values)
+        save_edits(project, edits)
+        return review(page.context, project, values[1], f"saved: {counted(len(edits), 'clip')}")
 
-def fates_table(fates: list[FileFate]) -> str:
-    """Return what became of each file as an HTML table, folded; "" without any."""
-    if not fates:
-        return ""
-    table = html_table(("file", "minutes used", "minutes not used", "what became of it"), fates)
-    return f"<details open><summary>Files</summary>{table}</details>"
+    def go(distance: int, project: Project, *values: Any, clip: str = "") -> tuple[Any, ...]:
+        rows = read_rows(project)
+        return clip_values(project, neighbour(rows, clip or values[1], distance), note(rows, *values))
+
+    def select(
+        project: Project, edits: Edits, clip: str, use: str | None, text: str, event: gr.SelectData
+    ) -> tuple[Any, ...]:
+        return go(0, project, edits, clip, use, text, clip=str(event.row_value[1]))
+
+    page.on(save.click, save_all, panel.inputs, outputs)
+    page.on(table.select, select, panel.inputs, panel)
+    page.on(previous.click, partial(go, -1), panel.inputs, panel)
+    page.on(following.click, partial(go, 1), panel.inputs, panel)
 
 
 def add_clip_panel() -> ClipPanel:
@@ -123,40 +102,22 @@ def add_clip_panel() -> ClipPanel:
     return ClipPanel(clip, audio, faults, recognised, text, use, gr.State({}), message)
 
 
-def connect_choice(
-    context: Context, project: gr.Dropdown, table: gr.Dataframe, panel: ClipPanel, steps: list[tuple[gr.Button, int]]
-) -> None:
-    """Connect the table and the buttons with the panel; leaving a clip notes its edit."""
-
-    def go(name: str | None, distance: int, values: tuple[Any, ...], clip: str) -> tuple[Any, ...]:
-        chosen = choose(context, name)
-        rows = read_rows(chosen)
-        return clip_values(chosen, neighbour(rows, clip, distance), note(rows, *values))
-
-    def select(
-        name: str | None, edits: Edits, clip: str, use: str | None, text: str, event: gr.SelectData
-    ) -> tuple[Any, ...]:
-        return go(name, 0, (edits, clip, use, text), str(event.row_value[1]))
-
-    inputs = [project, *panel.inputs]
-    table.select(in_words(context, select), inputs, list(panel), **HIDDEN)
-    for button, distance in steps:
-
-        def step(name: str | None, *values: Any, distance: int = distance) -> tuple[Any, ...]:
-            return go(name, distance, values, values[1])
-
-        button.click(in_words(context, step), inputs, list(panel), **HIDDEN)
+def review(context: Context, project: Project, clip: str = "", message: str = "") -> tuple[Any, ...]:
+    """Return the values of all components, without edits; `clip` is the chosen one, if it is there."""
+    rows = read_rows(project)
+    about = context.shorten(summarize(project, rows)), fates_table(project, rows), table_of(rows)
+    return *about, *clip_values(project, neighbour(rows, clip, 0), {}, message)
 
 
-def note(rows: list[ClipRow], edits: Edits, clip: str, use: str | None, text: str) -> Edits:
+def note(rows: list[ClipRow], edits: Edits | None, clip: str, use: str | None, text: str) -> Edits:
     """Return the edits together with the panel's."""
-    return note_edit(rows, edits, clip, Edit(use or NO, " ".join(text.split()))) if clip else edits
+    return note_edit(rows, edits or {}, clip, Edit(use or NO, " ".join((text or "").split())))
 
 
-def clip_values(project: Project | None, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
+def clip_values(project: Project, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
     """Return the panel's values for a clip, with its edit; empty ones without a clip."""
     words = message or describe_edits(edits)
-    if project is None or row is None:
+    if row is None:
         return "", None, "", "", "", None, edits, words
     edit = edits.get(row.clip, Edit(row.use, row.text))
     sound = read_clip(project, row.clip)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -17,8 +16,7 @@ from serving.engine import Engine
 from serving.errors import RequestError
 from serving.responses import error_response
 from serving.voices import Voices
-from studio.page.context import Context
-from studio.page.events import HIDDEN, choose, in_words, shorten
+from studio.page.events import Context, ProjectPage
 from studio.project import Project, check_inside
 from studio.voice.verdict import read_verdict
 
@@ -41,9 +39,9 @@ class Speech:
         """Pass a request on to the app of its project, or answer with an error in words."""
         try:
             async with self._lock:
-                app = await self._find(choose(self.context, scope["path_params"]["name"]))
+                app = await self._find(self.context.choose(scope["path_params"]["name"]))
         except (DataError, UsageError) as error:
-            app = error_response(RequestError(404, shorten(self.context, str(error)), code="voice_not_loaded"))
+            app = error_response(RequestError(404, self.context.shorten(str(error)), code="voice_not_loaded"))
         await app(scope, receive, send)
 
     async def _find(self, project: Project) -> ASGIApp:
@@ -82,16 +80,14 @@ def written_at(project: Project) -> int:
     return path.stat().st_mtime_ns if path.is_file() else 0
 
 
-def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
+def add_speak_tab(page: ProjectPage) -> None:
     """Add the tab."""
     frame = gr.HTML(elem_id="speech")
     tab: Any = frame.parent
-    gr.on([tab.select, project.change], in_words(context, partial(show, context)), project, frame, **HIDDEN)
+    page.on([tab.select, page.field.change], show, [], [frame], clears=True)
 
 
-def show(context: Context, name: str | None) -> str:
-    """Return the frame with the server's page, another one once there is another voice; "" without a project."""
-    if not name:
-        return ""
-    source = f"{ROUTE[1:]}/{name}/?{written_at(choose(context, name))}"
+def show(project: Project) -> str:
+    """Return the frame with the server's page, another one once there is another voice."""
+    source = f"{ROUTE[1:]}/{project.name}/?{written_at(project)}"
     return f'<iframe src="{source}" title="Speak" loading="lazy"></iframe>'

@@ -6,7 +6,7 @@ import io
 import math
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +30,7 @@ SIZES = {"images": 1, "audio": 1, "scalars": 1, "histograms": 1, "tensors": 1, "
 MEL, ALIGNMENT = ("free_running_mel_0", "mel"), ("free_running_alignment_0", "alignment")  # in order of preference
 EVALUATION = "evaluation/"
 
-
-class Picture(NamedTuple):
-    """Pixels (height, width, 3) of a validation at an optimizer step."""
-
-    pixels: npt.NDArray[np.uint8]
-    step: int
+Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 
 
 class SpokenLine(NamedTuple):
@@ -47,54 +42,12 @@ class SpokenLine(NamedTuple):
     step: int
 
 
-class RunPictures:
-    """The event files of a model's run; `update` reads the events added since the last call."""
+class ReportView(NamedTuple):
+    """The newest pictures and sounds of a training."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._events: Any = None
-        self._inode = 0
-
-    def update(self) -> bool:
-        """Read new events. Returns False if there are no event files yet."""
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second
-
-        try:
-            inode = self.folder.stat().st_ino
-        except OSError:
-            self._events = None
-            return False
-        if self._events is None or inode != self._inode:
-            self._events, self._inode = EventAccumulator(str(self.folder), size_guidance=SIZES), inode
-        self._events.Reload()
-        return True
-
-    def picture(self, names: tuple[str, ...]) -> Picture | None:
-        """Return the newest picture of the first name found among the validations; None if there is none."""
-        tags = self._events.Tags()["images"] if self._events else []
-        for name in names:
-            if (tag := f"validation/{name}") in tags:
-                event = self._events.Images(tag)[-1]
-                return Picture(read_png(event.encoded_image_string), event.step)
-        return None
-
-    def speeches(self, texts: list[str]) -> list[SpokenLine]:
-        """Return the newest sound of each line of an evaluation; `texts` are the lines."""
-        tags = [tag for tag in (self._events.Tags()["audio"] if self._events else []) if tag.startswith(EVALUATION)]
-        found = []
-        for tag in sorted(tags, key=lambda tag: int(tag.removeprefix(EVALUATION))):
-            event, index = self._events.Audio(tag)[-1], int(tag.removeprefix(EVALUATION))
-            samples, rate = soundfile.read(io.BytesIO(event.encoded_audio_string), dtype="int16")
-            found.append(SpokenLine(rate, samples, texts[index] if index < len(texts) else "", event.step))
-        return found
-
-
-def evaluation_texts(project: Project, lines: int) -> list[str]:
-    """Return the texts of an evaluation's lines; [] if the filelist cannot be read."""
-    try:
-        return [row.text for row in spread(read_filelist(project.validation_list), lines)]
-    except DataError:
-        return []
+    alignment: Pixels | None = None
+    mel: Pixels | None = None
+    speeches: tuple[SpokenLine, ...] = ()
 
 
 class Keys(NamedTuple):
@@ -107,41 +60,56 @@ class Keys(NamedTuple):
 NOTHING_SEEN = Keys()
 
 
-@dataclass
-class RunView:
-    """The readers of a run, and the step and time of the newest curve."""
-
-    log: RunLog
-    pictures: RunPictures
-    curve_step: int = 0
-    curve_time: float = -math.inf
-
-    def curve_key(self) -> str:
-        """Return text that changes with new losses, but at most every CURVE_SECONDS for training losses."""
-        if self.log.step < self.curve_step or time.monotonic() - self.curve_time >= CURVE_SECONDS:
-            self.curve_step, self.curve_time = self.log.step, time.monotonic()
-        return f"{self.log.path} {self.curve_step} {len(self.log.losses.validation)}"
-
-    def report_key(self, progress: ModelProgress) -> str:
-        """Return text that changes with each validation and report, and at the end."""
-        return f"{self.log.path} {len(self.log.losses.validation)} {self.log.report} {progress.finished}"
-
-
-class ReportView(NamedTuple):
-    """The newest pictures and sounds of a training."""
-
-    alignment: Picture | None = None
-    mel: Picture | None = None
-    speeches: tuple[SpokenLine, ...] = ()
-
-
 class Sight(NamedTuple):
     """A model's training at a moment; `losses` and `report` are None if the page shows them already."""
 
     keys: Keys
     words: str
-    losses: npt.NDArray[np.uint8] | None
+    losses: Pixels | None
     report: ReportView | None
+
+
+class RunView:
+    """The readers of a model's run: its log, and the event files of TensorBoard."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.log, self.folder = RunLog(folder / LOG), folder / TENSORBOARD / name
+        self._events: Any = None
+        self._inode = 0
+        self._step, self._time = 0, -math.inf  # of the newest curve
+
+    def keys(self, progress: ModelProgress) -> Keys:
+        """Return texts that change with what is to be drawn anew: for training losses alone at most every CURVE_SECONDS."""
+        if self.log.step < self._step or time.monotonic() - self._time >= CURVE_SECONDS:
+            self._step, self._time = self.log.step, time.monotonic()
+        run = f"{self.log.path} {len(self.log.losses.validation)}"
+        return Keys(f"{run} {self._step}", f"{run} {self.log.report} {progress.finished}")
+
+    def report(self, texts: list[str]) -> ReportView:
+        """Read the newest pictures and sounds; `texts` are the lines of an evaluation."""
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second
+
+        inode = self.folder.stat().st_ino if self.folder.is_dir() else 0
+        if not inode:
+            return ReportView()
+        if inode != self._inode:
+            self._events, self._inode = EventAccumulator(str(self.folder), size_guidance=SIZES), inode
+        self._events.Reload()
+        return ReportView(self._picture(ALIGNMENT), self._picture(MEL), tuple(self._speeches(texts)))
+
+    def _picture(self, names: tuple[str, ...]) -> Pixels | None:
+        """Return the newest picture of the first name found among the validations."""
+        tags = self._events.Tags()["images"]
+        found = next((tag for name in names if (tag := f"validation/{name}") in tags), None)
+        return read_png(self._events.Images(found)[-1].encoded_image_string) if found else None
+
+    def _speeches(self, texts: list[str]) -> Iterator[SpokenLine]:
+        """Yield the newest sound of each line of an evaluation."""
+        tags = [tag for tag in self._events.Tags()["audio"] if tag.startswith(EVALUATION)]
+        for index in sorted(int(tag.removeprefix(EVALUATION)) for tag in tags):
+            event = self._events.Audio(f"{EVALUATION}{index}")[-1]
+            samples, rate = soundfile.read(io.BytesIO(event.encoded_audio_string), dtype="int16")
+            yield SpokenLine(rate, samples, texts[index] if index < len(texts) else "", event.step)
 
 
 class TrainingView:
@@ -155,33 +123,29 @@ class TrainingView:
         """Read the run of a model; pictures whose keys are in `seen` are left out."""
         with self._lock:
             folder = check_inside(project, project.run(name))
-            new = RunView(RunLog(folder / LOG), RunPictures(folder / TENSORBOARD / name))
-            view = self._views.setdefault(folder, new)
+            view = self._views.setdefault(folder, RunView(folder, name))
             view.log.update()
             log, settings, progress = view.log, settings_of(project.plan, name), progress_of(project, name)
-            keys = Keys(view.curve_key(), view.report_key(progress))
-            curve = report = None
+            keys, curve, report = view.keys(progress), None, None
             if log.step and keys.curve != seen.curve:
                 curve = figure_pixels(plot_losses(log.losses.training, log.losses.validation, f"{name}: loss"))
             if keys.report != seen.report:
-                view.pictures.update()
-                texts = evaluation_texts(project, settings.report_lines) if settings else []
-                speeches = tuple(view.pictures.speeches(texts))
-                report = ReportView(view.pictures.picture(ALIGNMENT), view.pictures.picture(MEL), speeches)
+                report = view.report(evaluation_texts(project, settings.report_lines) if settings else [])
             return Sight(keys, describe(name, log, settings, progress), curve, report)
+
+
+def evaluation_texts(project: Project, lines: int) -> list[str]:
+    """Return the texts of an evaluation's lines; [] if the filelist cannot be read."""
+    try:
+        return [row.text for row in spread(read_filelist(project.validation_list), lines)]
+    except DataError:
+        return []
 
 
 def newest_model(project: Project) -> str:
     """Return the model that was trained last, or the first if none was."""
-    times = {name: _time_of_change(project.run(name) / LOG) for name in MODELS}
-    return max(times, key=lambda name: times[name])
-
-
-def _time_of_change(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    logs = {name: project.run(name) / LOG for name in MODELS}
+    return max(logs, key=lambda name: logs[name].stat().st_mtime if logs[name].is_file() else 0.0)
 
 
 def progress_of(project: Project, name: str) -> ModelProgress:

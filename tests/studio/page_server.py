@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.browser import PATIENCE
+from tests.browser import PATIENCE, open_page, value_of, wait
 from tests.recipe import ROOT
 
 PACKAGES = ("fastapi", "gradio", "uvicorn")
@@ -42,6 +42,12 @@ class PageServer(NamedTuple):
     def port(self) -> int:
         """The port."""
         return int(self.address.rsplit(":", 1)[1].strip("/"))
+
+
+def open_project(browser, server: PageServer, name: str) -> None:
+    """Load the page of a project freshly at a phone's width, and wait until it is chosen: events work."""
+    open_page(browser, f"{server.address}?project={name}")
+    wait(lambda: browser.find_elements("id", "project") and value_of(browser, "project") == name)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import soundfile
 
 from common.checkpoint.files import load_checkpoint, save_copy
 from common.data.sources import SourceFile
+from common.run.nvlog import NvLog
 from models import REGISTRY
 from studio.plan.file import ModelPlan
 from studio.prepare.arguments import CuttingConfig
@@ -17,6 +18,7 @@ from studio.project import Project
 from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
 
+STEPS = 2  # of an epoch, in logs
 SETTINGS = ModelPlan(
     warm_start=str(EMBEDDED / "tacotron2.safetensors"),
     batch_size=2,
@@ -103,3 +105,10 @@ def add_review_table(project: Project) -> list[ClipRow]:
     settings = {"recordings": str(project.recordings.resolve()), "texts": {"language": "en"}}
     project.settings.write_text(json.dumps(settings | {"cutting": {"sampling_rate": 22050}}))
     return rows
+
+
+def write_step(log: NvLog, step: int, loss: float, seconds: float = 0.5) -> None:
+    """Write a step as common.training.loop does."""
+    place = f"{step - 1}/{STEPS}"
+    epoch, number = divmod(step - 1, STEPS)
+    log.log((epoch, number), {"glob_iter/iters_per_epoch": place, "train_loss": loss, "train_iter_time": seconds})

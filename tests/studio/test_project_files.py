@@ -13,7 +13,7 @@ from studio.prepare.faults import Measures
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import choose_alphabet, select_usable, symbols_file
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
-from studio.project import PROJECTS, Project
+from studio.project import PROJECTS, Project, check_inside, create_project, find_project, list_projects
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
 GERMAN = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich."
@@ -32,6 +32,34 @@ def test_commands_name_the_folder_of_projects_where_it_is_not_the_default(monkey
     assert Project(name="mine", projects=tmp_path / PROJECTS).command("studio.plan") == "python -m studio.plan mine"
     other = Project(name="mine", projects=Path("my voices"))
     assert other.command("studio.prepare", "--name") == "python -m studio.prepare --name mine --projects 'my voices'"
+
+
+def test_projects_are_folders_with_names(tmp_path):
+    projects = tmp_path / "projects"
+    assert list_projects(projects) == []
+    create_project(projects, " mine ")
+    (projects / ".uploads").mkdir()
+    (projects / "file").write_text("")
+    (tmp_path / "outside").mkdir()
+    (projects / "linked").symlink_to(tmp_path / "outside")
+    assert list_projects(projects) == ["mine"]
+    with pytest.raises(DataError, match="mine: a file or folder with this name exists already"):
+        create_project(projects, "mine")
+    for name in ("linked", "missing"):
+        with pytest.raises(DataError, match="no such project"):
+            find_project(projects, name)
+    with pytest.raises(DataError, match="project linked: a file or folder with this name"):
+        create_project(projects, "linked")
+    assert list((tmp_path / "outside").iterdir()) == []
+    for name in ("..", "a/b", "/etc", ".uploads", "ä", "a\n"):
+        with pytest.raises(UsageError, match="expected at most 64 Latin letters"):
+            find_project(projects, name)
+    for name in ("", None):
+        with pytest.raises(DataError, match="no project is chosen"):
+            find_project(projects, name)
+    project = find_project(projects, "mine")
+    with pytest.raises(DataError, match=r"x: leads out of the project"):
+        check_inside(project, project.root / ".." / "x")
 
 
 def test_clips_of_recordings_that_are_gone_are_removed(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from studio.project import Project
-from tests.browser import open_page, start_browser, value_of, wait
-from tests.studio.page_server import PageServer, serve
+from tests.browser import start_browser, value_of, wait
+from tests.studio.page_server import PageServer, open_project, serve
 from tests.studio.projects import add_review_table, add_spoken_voice, add_voice, make_project
 
 
@@ -38,7 +38,6 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def page(browser, server):
     """The page of the project `other`, freshly loaded at a phone's width."""
-    open_page(browser, f"{server.address}?project=other")
-    wait(lambda: browser.find_elements("id", "clip"))
-    wait(lambda: value_of(browser, "clip"))  # events work
+    open_project(browser, server, "other")
+    wait(lambda: value_of(browser, "clip"))
     return browser

@@ -11,7 +11,7 @@ pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not
 from common.errors import UsageError
 from studio.jobs.jobs import Jobs
 from studio.page.app import make_page, make_theme
-from studio.page.context import Context
+from studio.page.events import Context
 from studio.wording import parse_number, without_folders
 from tests.recipe import ROOT
 

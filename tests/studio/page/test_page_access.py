@@ -87,30 +87,26 @@ def test_loopback_needs_no_token(local):
     assert ask(local, "/gradio_api/queue/join", "POST", b"{}", Origin=origin).status == 422  # read, and found empty
 
 
-@pytest.mark.parametrize("path", ROUTES)
-@pytest.mark.parametrize("name", ["evil.example", ""])  # others: tests/common/web
-def test_foreign_names_are_refused_on_loopback(local, path, name):
+def test_foreign_names_and_other_pages_are_refused_on_loopback(local):
     """A page elsewhere may let its own name stand for 127.0.0.1."""
-    answer = ask(local, path, Host=name)
-    assert answer.status == 403 and "this machine alone" in answer.text and SECRET not in answer.text
+    for path in ROUTES:
+        for name in ("evil.example", ""):  # others: tests/common/web
+            answer = ask(local, path, Host=name)
+            assert answer.status == 403 and "this machine alone" in answer.text and SECRET not in answer.text
+    for path in ("/gradio_api/queue/join", "/gradio_api/upload", "/gradio_api/run/x", "/speak/mine/v1/audio/speech"):
+        for origin in ("https://evil.example", "http://127.0.0.1:1"):
+            answer = ask(local, path, "POST", b"{}", Origin=origin, Content_Type="application/json")
+            assert answer.status == 403 and "comes from another page" in answer.text
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1"])  # others: tests/common/web
-@pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/upload", "/gradio_api/run/x"])
-def test_other_pages_may_not_send(local, path, origin):
-    answer = ask(local, path, "POST", b"{}", Origin=origin, Content_Type="application/json")
-    assert answer.status == 403 and "comes from another page" in answer.text
-
-
-@pytest.mark.parametrize("path", ["/", "/config", "/gradio_api/queue/join"])
-def test_without_the_token_every_request_answers_401_in_words(remote, path):
+def test_without_the_token_every_request_answers_401_in_words(remote):
     for headers in ({}, {"Cookie": f"studio-token-{PORT}=wrong"}, {"Authorization": "Bearer wrong"}):
-        answer = remote.get(path, headers=headers)
+        answer = remote.get("/config", headers=headers)
         assert answer.status_code == 401 and "needs its token" in answer.text
     for wrong in ("wrong", TOKEN[:-1], f"{TOKEN}x", "", "%FF"):
-        assert remote.get(f"{path}?token={wrong}").status_code == 401
-    assert remote.post(path, content=b"{}").status_code == 401
-    assert remote.post(f"{path}?token={TOKEN}", content=b"{}").status_code == 401  # an address alone sends nothing
+        assert remote.get(f"/?token={wrong}").status_code == 401
+    for path in ("/", f"/?token={TOKEN}"):  # an address alone sends nothing
+        assert remote.post(path, content=b"{}").status_code == 401
 
 
 def test_the_token_becomes_a_cookie(remote):
@@ -238,39 +234,27 @@ def call(server: PageServer, name: str, event: str, data: list[object]) -> str:
     return "".join(lines)
 
 
-NAMES = ["../outside", "linked", None]  # others: test_recordings.py
-
-
 def files_of(folder: Path) -> dict[str, float]:
     """Return the times of all files below a folder, but for uploads."""
     paths = [path for path in folder.rglob("*") if ".uploads" not in path.parts]
     return {str(path): path.lstat().st_mtime for path in paths}
 
 
-@pytest.mark.parametrize("project", NAMES)
-def test_no_event_follows_a_path_or_a_link_as_project(local, projects, project):
-    before = files_of(projects.parent)
-    answers = [
-        call(local, "create", "click", [project]),
-        call(local, "prepare", "click", [project, "en", False]),
-        call(local, "plan", "click", [project, "embedded", "", "hours", False]),
-        call(local, "train", "click", [project]),
-        call(local, "plan-save", "click", [project, "{}"]),
-        call(local, "next", "click", [project, {}, "../../outside/secret", "yes", ""]),
+@pytest.mark.parametrize("project", ["../outside", "linked", None, "inner"])  # others: test_project_files.py
+def test_no_event_follows_a_path_or_a_link(local, projects, project):
+    """As a project, or in `inner`, whose plan and table are links."""
+    events = [
+        ("plan-save", [project, "{}"]),
+        ("next", [project, {}, "../../outside/secret", "yes", ""]),
+        ("save", [project, {}, "secret", "yes", ""]),
     ]
-    assert all('"success":false' in answer for answer in answers), answers
-    assert all(SECRET not in answer and "root:" not in answer for answer in answers)
-    assert files_of(projects.parent) == before
-
-
-def test_no_event_follows_a_link_in_a_project(local, projects):
+    if project != "inner":
+        options = ("prepare", ["en", False]), ("plan", ["embedded", "", "hours", False]), ("train", [])
+        events += [(name, [project, *values]) for name, values in options]
     before = files_of(projects.parent)
-    answers = [
-        call(local, "plan-save", "click", ["inner", "{}"]),
-        call(local, "next", "click", ["inner", {}, "../../outside/secret", "yes", ""]),
-        call(local, "save", "click", ["inner", {}, "secret", "yes", ""]),
-    ]
-    assert all('"success":false' in answer and SECRET not in answer for answer in answers), answers
+    for name, data in events:
+        answer = call(local, name, "click", data)
+        assert '"success":false' in answer and SECRET not in answer and "root:" not in answer, name
     assert files_of(projects.parent) == before
 
 
@@ -281,7 +265,4 @@ def test_files_that_were_not_uploaded_are_not_taken(local, projects, path):
     assert '"success":false' in answer
     assert not (projects / "mine" / "recordings").exists()
     assert not list((projects / ".uploads").rglob(Path(path).name))
-
-
-def test_no_outside_host_is_contacted(local):
-    assert not local.hosts.exists()
+    assert not local.hosts.exists()  # no other host was contacted

@@ -9,8 +9,14 @@ import pytest
 
 from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError, UsageError
-from studio.page import plan_review
-from studio.page.plan_review import plan_argv, read_explanations, read_need, read_text, save_plan, start_choices
+from studio.page.plan_review import (
+    describe_plan,
+    plan_argv,
+    read_rate_plots,
+    read_text,
+    save_plan,
+    start_choices,
+)
 from studio.plan.file import NEED, Plan, read_plan, write_plan
 from studio.project import Project, create_project
 from tests.studio.projects import SETTINGS
@@ -34,22 +40,20 @@ def plan_text(project: Project, **values: object) -> str:
     return json.dumps(asdict(replace(plan, models={"Tacotron2": replace(SETTINGS, **values)})))
 
 
-def test_a_plan_is_explained(project):
-    (name, explained), *others = read_explanations(project).items()
-    assert name == "Tacotron2" and others == []
-    assert explained.settings == [("epochs", "4", "usual for this much data")]
-    times = "36 s of steps, 15 s of 3 reports, 7 s to start"  # 4 x 3 x 3 s, and reports after the epochs 0, 2 and 3
-    assert explained.expected.startswith(f"expected: 58 s at most on a CPU, 1 thread: {times}; an estimate from 2 ")
-    assert explained.command.startswith("python train.py -m Tacotron2 -d ") and "--epochs 4" in explained.command
+def test_a_plan_is_described(project):
+    words = describe_plan(project)
+    # 4 x 3 x 3 s, and reports after the epochs 0, 2 and 3
+    times = "36 s of steps, 15 s of 3 reports, 7 s to start; an estimate from 2 "
+    assert f"### Tacotron2\n\n<p>expected: 58 s at most on a CPU, 1 thread: {times}" in words
+    assert '<th scope="row">epochs</th><td>4</td><td>usual for this much data</td>' in words
+    assert "```\npython train.py -m Tacotron2 -d " in words and "--epochs 4" in words and words.count("###") == 1
     plan = read_plan(project.plan)
-    usual = replace(SETTINGS, options={}, reasons={"options": "usual; expect a rough voice"})
-    write_plan(project.plan, replace(plan, models={"Tacotron2": usual}))
-    assert read_explanations(project)["Tacotron2"].settings == [("options", "none", "usual; expect a rough voice")]
-    assert read_need(project) == ""
-    write_plan(project.plan, replace(plan, notes=plan.notes | {NEED: "far too little"}))
-    assert read_need(project) == "far too little"
+    usual = replace(SETTINGS, options={}, reasons={"options": "usual; expect a <rough> voice"})
+    write_plan(project.plan, replace(plan, models={"Tacotron2": usual}, notes=plan.notes | {NEED: "far too little"}))
+    assert "<td>none</td><td>usual; expect a &lt;rough&gt; voice</td>" in describe_plan(project)
+    assert describe_plan(project).startswith("**far too little**\n\n") and "**" not in words
     project.plan.unlink()
-    assert read_explanations(project) == {} and read_text(project) == read_need(project) == ""
+    assert describe_plan(project) == read_text(project) == ""
 
 
 def test_an_edit_is_checked_before_it_is_saved(project):
@@ -104,19 +108,22 @@ def test_the_words_of_a_plan(project, tmp_path):
     for start in ("voice:../x", "voice:missing", "/etc/passwd", "voice:mine"):
         with pytest.raises(DataError, match="this voice no longer exists"):
             plan_argv(project, start, "", "hours", False, False)
+    for limit in ("0", "-1", "nan", "inf", "many", "1 2"):
+        words = f"time limit: '{limit}', expected a number of hours above 0, or nothing"
+        with pytest.raises(UsageError, match=words):
+            plan_argv(project, "embedded", limit, "hours", False, False)
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "many", "1 2"])
-def test_limits_of_time(project, limit):
-    words = f"time limit: '{limit}', expected a number of hours above 0, or nothing"
-    with pytest.raises(UsageError, match=words):
-        plan_argv(project, "embedded", limit, "hours", False, False)
-
-
-def test_the_plot_of_learning_rates(project):
-    assert plan_review.read_rate_plot(project, "Tacotron2") is None
+def test_the_plots_of_learning_rates(project):
+    assert read_rate_plots(project) == []
     folder = project.root / "learning_rate"
     folder.mkdir()
     figure = plot_losses({1: 2.0, 2: 1.0}, {2: 1.5}, "loss")
     figure.savefig(folder / "learning_rate_Tacotron2.png")
-    np.testing.assert_allclose(plan_review.read_rate_plot(project, "Tacotron2"), figure_pixels(figure), atol=1)
+    ((plot, name),) = read_rate_plots(project)
+    np.testing.assert_allclose(plot, figure_pixels(figure), atol=1)
+    assert name == "Tacotron2"
+    (folder / "learning_rate_Tacotron2.png").rename(project.projects / "outside.png")
+    (folder / "learning_rate_Tacotron2.png").symlink_to(project.projects / "outside.png")
+    with pytest.raises(DataError, match="leads out of the project"):
+        read_rate_plots(project)

@@ -1,15 +1,15 @@
-"""Projects and files that a page stores: names, repeats, other content, links."""
+"""Files that a page stores: names, repeats, other content, links, and what became of them."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from common.errors import DataError, UsageError
-from studio.page.recordings import describe_storage, list_fates, list_recordings, prepare_argv, store_files
+from common.errors import DataError
+from studio.page.recordings import describe_storage, fates_table, list_fates, list_recordings, prepare_argv, store_files
 from studio.prepare.report import store_lines
 from studio.prepare.review import ClipRow
-from studio.project import Project, check_inside, create_project, find_project, list_projects
+from studio.project import Project, create_project
 
 
 @pytest.fixture
@@ -38,20 +38,22 @@ def test_files_are_moved_and_none_is_replaced(project, tmp_path):
     assert describe_storage(project, second).startswith(f"not stored: {second.problems[0]}\nalready there: a.wav\n")
 
 
-def test_a_file_that_is_dropped_twice_or_gone_does_not_break_off_the_others(project, tmp_path):
+def test_one_file_that_is_no_recording_twice_there_or_gone_does_not_break_off_the_others(project, tmp_path):
     """Files that waited for a project, and some of them dropped again, have one place among the uploads."""
     first, second = upload(tmp_path, "a.wav", "a"), upload(tmp_path, "b.wav", "b")
-    storage = store_files(project, [first, first, tmp_path / "gone.wav", second])
-    assert (storage.new, storage.repeated) == (["a.wav", "b.wav"], [])
-    assert storage.problems == ["gone.wav: No such file or directory; drop it again"]
+    others = [upload(tmp_path, name, "x") for name in (".hidden.wav", "tool.exe", "wav", "a.wav.sh")]
+    storage = store_files(project, [first, first, tmp_path / "gone.wav", *others, second])
+    assert (storage.new, storage.repeated) == (["a.wav", "b.wav"], []) == (list_recordings(project), [])
+    assert storage.problems[0] == "gone.wav: No such file or directory; drop it again"
+    assert [problem.split(": ")[0] for problem in storage.problems[1:]] == [path.name for path in others]
 
 
 def test_files_dropped_before_there_is_a_project_wait_for_it(tmp_path):
     """They were an error, stayed in the drop zone, and went lost with the next ones."""
     gradio = pytest.importorskip("gradio", reason="of requirements/studio.txt")
     from studio.jobs.jobs import Jobs
-    from studio.page.context import Context
     from studio.page.data_tab import store_dropped
+    from studio.page.events import Context
 
     context = Context(tmp_path / "projects", True, Jobs(tmp_path / "projects"))
     dropped = [str(upload(tmp_path, name, name)) for name in ("a.wav", "a.txt", "b.wav")]
@@ -65,7 +67,7 @@ def test_files_dropped_before_there_is_a_project_wait_for_it(tmp_path):
 def test_it_is_told_what_became_of_each_file(project):
     for name in ("talk.wav", "talk.txt", "broken.mp3", "new.flac", "texts.csv", "lost.srt"):
         (project.recordings / name).write_text("")
-    assert list_fates(project, []) == []
+    assert list_fates(project, []) == [] and fates_table(project, []) == ""
     store_lines(project.left_out, ["/some/where/broken.mp3: no sound in it"])
     fates = {"talk.txt": "the words of talk.wav", "texts.csv": "0 of 3 rows name a recording here"}
     store_lines(project.transcripts, [f"{name}: {fate}" for name, fate in fates.items()])
@@ -84,12 +86,6 @@ def test_it_is_told_what_became_of_each_file(project):
     ]
 
 
-@pytest.mark.parametrize("name", [".hidden.wav", "tool.exe", "wav", "a.wav.sh"])
-def test_other_files_are_problems(project, tmp_path, name):
-    storage = store_files(project, [upload(tmp_path, name, "x")])
-    assert storage.new == [] and storage.problems[0].startswith(f"{name}: ") and list_recordings(project) == []
-
-
 def test_links_are_not_followed(project, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -103,34 +99,6 @@ def test_links_are_not_followed(project, tmp_path):
     with pytest.raises(DataError, match="recordings: leads out of the project mine"):
         store_files(project, [upload(tmp_path, "b.wav", "new")])
     assert [path.name for path in outside.iterdir()] == ["a.wav"] and (outside / "a.wav").read_text() == "old"
-
-
-def test_projects_are_folders_with_names(tmp_path):
-    projects = tmp_path / "projects"
-    assert list_projects(projects) == []
-    create_project(projects, " mine ")
-    (projects / ".uploads").mkdir()
-    (projects / "file").write_text("")
-    (tmp_path / "outside").mkdir()
-    (projects / "linked").symlink_to(tmp_path / "outside")
-    assert list_projects(projects) == ["mine"]
-    with pytest.raises(DataError, match="mine: a file or folder with this name exists already"):
-        create_project(projects, "mine")
-    for name in ("linked", "missing"):
-        with pytest.raises(DataError, match="no such project"):
-            find_project(projects, name)
-    with pytest.raises(DataError, match="project linked: a file or folder with this name"):
-        create_project(projects, "linked")
-    assert list((tmp_path / "outside").iterdir()) == []
-    for name in ("..", "a/b", "/etc", ".uploads", "ä", "a\n"):
-        with pytest.raises(UsageError, match="expected at most 64 Latin letters"):
-            find_project(projects, name)
-    for name in ("", None):
-        with pytest.raises(DataError, match="no project is chosen"):
-            find_project(projects, name)
-    project = find_project(projects, "mine")
-    with pytest.raises(DataError, match=r"x: leads out of the project"):
-        check_inside(project, project.root / ".." / "x")
 
 
 def test_the_words_of_prepare(project, tmp_path):

@@ -22,7 +22,7 @@ pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from studio.page.context import Context
+from studio.page.events import Context
 from studio.page.speak_tab import ROUTE, Speech, show
 
 pytestmark = pytest.mark.slow
@@ -53,16 +53,16 @@ def voices(client: Any) -> list[dict[str, Any]]:
     return wait(lambda: (answer := client.get("/speak/mine/v1/voices")).status_code == 200 and answer.json()["data"])
 
 
-def test_a_voice_that_cannot_be_loaded_is_an_error_in_words_until_there_is_another(client, context, project) -> None:
+def test_a_voice_that_cannot_be_loaded_is_an_error_in_words_until_there_is_another(client, project) -> None:
     add_spoken_voice(project)
     weights = project.voice / "tacotron2.safetensors"
-    whole, before = weights.read_bytes(), show(context, "mine")
+    whole, before = weights.read_bytes(), show(project)
     weights.write_bytes(whole[:1000])
     error = wait(lambda: (answer := client.get("/speak/mine/v1/voices")).status_code == 404 and answer.json()["error"])
     assert error["message"].startswith("mine/voice/tacotron2.safetensors: ") and error["code"] == "voice_not_loaded"
     weights.write_bytes(whole)
     (project.voice / "config.json").write_text(json.dumps({"name": "mine", "vocoder": "griffin-lim"}))
-    assert show(context, "mine") != before and show(context, None) == ""
+    assert show(project) != before
     assert [voice["id"] for voice in voices(client)] == ["mine", "embedded", "michael"]
     body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     answer = client.post("/speak/mine/v1/audio/speech", json=body)

@@ -1,0 +1,58 @@
+"""The log of a training as it grows, resumes and begins anew."""
+
+import math
+
+import pytest
+
+from common.progress import duration
+from common.run.nvlog import NvLog
+from studio.train.run_log import RunLog
+from tests.studio.projects import STEPS, write_step
+
+
+def test_a_log_is_read_while_it_grows(tmp_path):
+    path, reader = tmp_path / "nvlog.json", RunLog(tmp_path / "nvlog.json")
+    assert reader.update() is False and reader.step == 0 and reader.seconds_per_step is None
+    with NvLog(path, progress=False) as log:
+        log.parameters({"epochs": 3})
+        write_step(log, 1, 3.0, 9.0)
+        assert reader.update() and (reader.step, reader.epoch, reader.steps_per_epoch) == (1, 0, STEPS)
+        assert reader.update() is False
+        write_step(log, 2, math.nan)
+        log.log((0, 1, 0), {"val_loss": 7.0})  # a batch of the validation
+        log.log((0,), {"val_loss": 2.5})
+        log.log((0,), {"evaluation_wer": 0.5, "evaluation_coverage": 1.0})
+        write_step(log, 3, 1.0)
+        assert reader.update()
+        assert reader.losses.training[1] == 3.0 and math.isnan(reader.losses.training[2])
+        assert reader.losses.validation == {2: 2.5}
+        assert reader.report == (0, {"wer": 0.5, "coverage": 1.0})
+        assert reader.reports == {0: {"wer": 0.5, "coverage": 1.0, "val_loss": 2.5}}
+        assert reader.seconds_per_step == 0.5 and (reader.step, reader.epoch) == (3, 1)
+        with path.open("a") as file:
+            file.write('DLLL {"type": "LOG", "step": [1, 1], "da')  # a record that is being written
+        assert reader.update() is False and reader.step == 3
+        with path.open("a") as file:
+            file.write('ta": {"glob_iter/iters_per_epoch": "3/2", "train_loss": 0.25}}\n')
+        assert reader.update() and reader.losses.training[4] == 0.25
+    with NvLog(path, progress=False) as log:  # a resumed run repeats a step
+        write_step(log, 3, 0.5)
+    assert RunLog(path).update()
+    reader.update()
+    assert (reader.losses.training[3], len(reader.losses.training)) == (0.5, 4)
+    path.rename(tmp_path / "nvlog_1.json")
+    with NvLog(path, progress=False) as log:
+        write_step(log, 1, 4.0)
+    assert reader.update() and reader.losses.training == {1: 4.0} and reader.report is None
+
+
+@pytest.mark.parametrize("line", ["", "text", "DLLL []", 'DLLL {"type": "LOG"}', 'DLLL {"type":"LOG","step":3}'])
+def test_other_lines_are_passed_over(tmp_path, line):
+    (tmp_path / "nvlog.json").write_text(f"{line}\n")
+    reader = RunLog(tmp_path / "nvlog.json")
+    reader.update()
+    assert reader.step == 0
+
+
+def test_lengths_of_time():
+    assert [duration(seconds) for seconds in (5, 90, 600, 7199, 9000)] == ["5 s", "90 s", "10 min", "120 min", "2.5 h"]
