@@ -42,7 +42,7 @@ class Speech:
                 app = await self._find(self.context.choose(scope["path_params"]["name"]))
         except (DataError, UsageError) as error:
             app = error_response(RequestError(404, self.context.shorten(str(error)), code="voice_not_loaded"))
-        await app(scope, receive, send)
+        await app({**scope, "path": scope["path"].removeprefix(scope["root_path"])}, receive, send)
 
     async def _find(self, project: Project) -> ASGIApp:
         """Return the app of a project; begins to load its voice unless it is there. Raises DataError if that fails."""
@@ -61,7 +61,6 @@ class Speech:
     def _config(self, project: Project) -> ServingConfig:
         voice = project.voice if written_at(project) else None
         return ServingConfig(
-            root_path=f"{ROUTE}/{project.name}",
             voices=voice,
             default_voice=voice_name(voice) if voice and not read_verdict(voice).prefers_embedded else None,
             cpu=self.context.cpu or any(job.run.device for job in self.context.jobs.active()),

@@ -186,7 +186,7 @@ REASON = """const cell = document.querySelector("#plan-models td:last-child");
   return cell?.checkVisibility() && [cell.innerText, cell.getBoundingClientRect().right]"""
 NEXT_FRAME = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
 TABLES = """return [...document.querySelectorAll("table")].filter((table) => table.offsetParent)
-  .map((table) => table.getBoundingClientRect().width / table.parentElement.clientWidth)"""
+  .map((table) => table.getBoundingClientRect().width / table.closest("div").clientWidth)"""
 
 
 def test_tabs_placeholders_and_tables_fit(browser, server, projects):

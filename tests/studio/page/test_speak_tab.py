@@ -69,7 +69,8 @@ def test_a_voice_that_cannot_be_loaded_is_an_error_in_words_until_there_is_anoth
     own = Synthesizer.from_checkpoints(weights, config=SynthesisConfig(seed=3), device="cpu")
     expected = b"".join(to_pcm(part).tobytes() for part in own.stream_line(Line("Two.", 3)))
     assert answer.content == expected and answer.headers["X-Voice"] == "mine"
-    assert '<base href="/speak/mine/">' in client.get("/speak/mine/").text
+    assert client.get("/speak/mine/page.js").status_code == client.get("/speak/mine/audio/voices").status_code == 200
+    assert "url: '/speak/mine/openapi.json'" in client.get("/speak/mine/docs").text
     assert client.get("/speak/none/").json()["error"]["message"] == "project none: no such project"
 
 
