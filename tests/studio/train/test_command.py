@@ -269,10 +269,7 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(project: Pro
         assert all(key.startswith("postnet.") for key in changed)
         return not changed
 
-    def few_steps(*arguments: Any) -> list[str]:
-        return [*sharpen_command(*arguments), "--steps", "3"]
-
-    monkeypatch.setattr(train, "sharpen_command", few_steps)
+    monkeypatch.setattr(train, "sharpen_command", lambda *arguments: [*sharpen_command(*arguments), "--steps", "3"])
     with monkeypatch.context() as patch:
         patch.setattr(train, "run_training", train_here)
         assert train.train_model(name, plan, project, progress_of(project), NO_STOP)
