@@ -9,8 +9,8 @@
 Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|text`; a file may be missing, or
 empty. The teacher speaks what inference makes of a text. A recogniser checks each training clip; those with too many wrong words
 are not in the filelists. Clips are spoken in the order of their worth: those of reports, everyday sentences, whole sentences, parts
-of sentences. Safe to stop and to run again at any time: clips in heard.tsv are kept, and the filelists have what there is. Speaker,
-trimming, level and rate are those of corpus/make.py.
+of sentences. Safe to stop and to run again at any time: clips in heard.tsv are kept, and the filelists have what there is.
+Trimming, level and rate are those of corpus/make.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from common.parser import Parser
 from common.quality.recogniser import Recogniser
 from common.quality.words import character_errors, word_errors
 from common.reading.reader import read_english
-from corpus.make import ROOT, SAMPLING_RATE, SPEAKER, CorpusClip, aloud, finish, write_lines
+from corpus.make import ROOT, SAMPLING_RATE, CorpusClip, aloud, finish, write_lines
 from corpus.teacher import Teacher
 
 SPLITS = ("test", "everyday_test", "val", "everyday_val", "everyday_train", "train")  # in the order of speaking
@@ -155,7 +155,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
     )
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
-    parser.add_argument("--speaker", default=SPEAKER, help="speaker of the teacher")
+    parser.add_argument("--speaker", default="am_michael", help="speaker of the teacher")
     parser.add_argument(
         "--workers", type=positive, default=os.cpu_count() or 1, help="processes that speak, of one thread each"
     )

@@ -63,7 +63,7 @@ def test_a_voice_that_cannot_be_loaded_is_an_error_in_words_until_there_is_anoth
     weights.write_bytes(whole)
     (project.voice / "config.json").write_text(json.dumps({"name": "mine", "vocoder": "griffin-lim"}))
     assert show(project) != before
-    assert [voice["id"] for voice in voices(client)] == ["mine", "embedded", "michael"]
+    assert [voice["id"] for voice in voices(client)] == ["mine", "embedded", "heart"]
     body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     answer = client.post("/speak/mine/v1/audio/speech", json=body)
     own = Synthesizer.from_checkpoints(weights, config=SynthesisConfig(seed=3), device="cpu")
