@@ -22,13 +22,14 @@ LONGEST = (
     "test_training_features", "test_full_disk",
 )  # fmt: skip
 EXTRA = re.compile(r"(?:requirements|tests)/[\w-]+\.txt")  # in the reason of a skip
+DONE = pytest.StashKey[set[str]]()  # lines of --without
 OWN_ENVIRONMENT = "requirements/triton.txt"  # an extra that is in no environment with the others
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options with which .ci/run divides the tests between two environments."""
-    parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the ids of the tests that passed")
-    parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests whose ids are in this file")
+    parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the tests and files that passed")
+    parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests and files in this file")
     parser.addoption("--require-extras", action="store_true", help="fail where a package of an extra is missing")
 
 
@@ -41,7 +42,8 @@ class Report:
     """What this process is told of all tests: the first failure at once, and at the end the skips for want of each extra."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config, self.passed, self.failed = config, list[str](), False
+        self.config, self.failed = config, False
+        self.passed, self.not_passed = list[str](), set[str]()  # ids of tests; files
         self.missing: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -52,6 +54,8 @@ class Report:
 
     def pytest_collectreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         """The same for a module as a whole."""
+        if not report.passed:
+            self.not_passed.add(report.nodeid.partition("::")[0])
         if report.skipped and isinstance(report.longrepr, tuple):
             self.missing.update(EXTRA.findall(report.longrepr[2])[:1])
         if report.failed and not self.failed:
@@ -67,16 +71,25 @@ class Report:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write --passed-to, and fail for --require-extras."""
         if path := self.config.getoption("passed_to"):
-            path.write_text("\n".join(map(repr, self.passed)))
+            files = {name.partition("::")[0] for name in self.passed} - self.not_passed
+            path.write_text("\n".join(map(repr, [*files, *self.passed])))
         wanted = [extra for extra in self.missing if extra.startswith("requirements/") and extra != OWN_ENVIRONMENT]
         if self.config.getoption("require_extras") and wanted and not session.exitstatus:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Report in the process that runs the tests or hands them out."""
+    """Report in the process that runs the tests or hands them out. Read --without in each."""
+    if path := config.getoption("without"):
+        config.stash[DONE] = set(path.read_text().splitlines())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Report(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files whose tests are all in --without, unread: importing them takes most of a minute."""
+    done = config.stash.get(DONE, set())
+    return True if repr(collection_path.relative_to(config.rootpath).as_posix()) in done else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -84,8 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Tests marked `gpu` are skipped without a GPU; those of --without are left out.
     """
-    if path := config.getoption("without"):
-        done = set(path.read_text().splitlines())
+    if done := config.stash.get(DONE, None):
         config.hook.pytest_deselected(items=[item for item in items if repr(item.nodeid) in done])
         items[:] = [item for item in items if repr(item.nodeid) not in done]
     if not torch.cuda.is_available():
