@@ -13,20 +13,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks import latency
 from benchmarks.machine import Work, count_flops
-from benchmarks.sizes import Setting
 from common import precision
 from common.audio.stft import AudioConfig
 from common.fast import Request
 from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
-from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
+from common.inference.vocoders import LoadedModel, NeuralVocoder
 from common.kernels.int8 import can_multiply
 from common.run.distributed import Dist
 from common.spec import Options
@@ -49,6 +49,67 @@ SYMBOLS = 148  # number of symbol ids
 MEDIAN_FRAMES, SPREAD, SHORTEST, LONGEST = 545, 0.4, 100, 870
 FRAMES_PER_SYMBOL = 5.66
 IN_INT8 = "int8 (reference: float32)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes of the models and of their inputs."""
+
+    tacotron2: str = ""  # flags of the model
+    waveglow: str = ""
+    training_channels: tuple[int, ...] = (256, 512)
+    inference_channels: int = 256
+    batches: tuple[int, ...] = (8,)  # batch sizes of Tacotron 2's training
+    symbols: int = 100
+    frames: int | None = 400  # of each clip; None: lengths as in LJSpeech
+    segments: int = 1  # batch size of WaveGlow's training
+    segment_length: int = 8000
+    input_length: int = 128  # symbols to speak
+    decoder_frames: int = 600
+    vocoder_frames: int = 400
+
+
+CPU = Sizes()
+GPU = Sizes(batches=(104, 128), frames=None, segments=10)
+QUICK = Sizes(
+    tacotron2="--symbols-embedding-dim 16 --encoder-embedding-dim 16 --prenet-dim 16 --attention-rnn-dim 24"
+    " --attention-dim 8 --decoder-rnn-dim 24 --postnet-embedding-dim 16",
+    waveglow="--flows 4 --early-every 2 --wn-layers 2",
+    training_channels=(8, 16),
+    inference_channels=8,
+    batches=(2,),
+    symbols=10,
+    frames=20,
+    segment_length=2048,
+    input_length=12,
+    decoder_frames=20,
+    vocoder_frames=20,
+)
+
+
+class Setting(NamedTuple):
+    """Sizes, device and precision of a measurement; `amp` applies to training and to whole sentences."""
+
+    sizes: Sizes
+    device: torch.device
+    amp: bool
+    train_flags: str = ""  # further flags of train.py, for our way alone
+
+    @property
+    def reference_amp(self) -> bool:
+        """True if references use half precision too: only on a GPU, as the published recipe has none on a CPU."""
+        return self.amp and self.device.type != "cpu"
+
+    @property
+    def numbers(self) -> str:
+        """Name of the precision in a row's title."""
+        ours, reference = (type_name(self.device, half) for half in (self.amp, self.reference_amp))
+        return ours if ours == reference else f"{ours} (reference: {reference})"
+
+
+def type_name(device: torch.device, half: bool) -> str:
+    """Name of float32 (TF32 on a GPU that has it), or of the half precision that is faster on the device."""
+    return str(precision.half_dtype(device, half) or torch.float32).removeprefix("torch.")
 
 
 class Case(NamedTuple):
@@ -193,27 +254,18 @@ def vocoding(setting: Setting, request: Request) -> Case:
     plain, fast = (make_ready("vocoder", options, device, how) for how in (None, request))
     reference = NeuralVocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
     ours = NeuralVocoder(fast, AUDIO, device, request.half, 0.9, 0.0)
+    n_bytes = weight_bytes(plain.model, request.half, request.int8)
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
     return Case(
-        f"{name}, {numbers_of(setting, request)}",
+        f"{name}, {IN_INT8 if request.int8 else setting.numbers}",
         "x real time",
         sizes.vocoder_frames * SECONDS_PER_FRAME,
         lambda: reference(mels, lengths),
         lambda: ours(mels, lengths),
-        lambda: vocoder_work(reference, mels, lengths, weight_bytes(plain.model, request.half, request.int8)),
+        lambda: [Work(count_flops(lambda: reference(mels, lengths)), n_bytes)],
         request.half,
         int8=request.int8,
     )
-
-
-def numbers_of(setting: Setting, request: Request) -> str:
-    """Name of our precision, and of the reference's if it differs."""
-    return IN_INT8 if request.int8 else setting.numbers
-
-
-def vocoder_work(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> list[Work]:
-    """Work of a vocoder on mels."""
-    return [Work(count_flops(lambda: vocode(mels, lengths)), n_bytes)]
 
 
 def text_to_wav(setting: Setting) -> Iterator[MakeCase]:
@@ -255,13 +307,13 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
         speeches: list[Any] = []
         flops = count_flops(lambda: speeches.extend(mels_from_texts(texts, acoustic, device, setting.reference_amp)))
         n_bytes = weight_bytes(vocoding.model, request.half, request.int8)
-        vocoder_works = vocoder_work(vocoders[True], speeches[0].mels, speeches[0].lengths, n_bytes)
-        return [Work(flops, step_bytes(acoustic.model, request.half), steps), *vocoder_works]
+        more = count_flops(lambda: vocoders[True](speeches[0].mels, speeches[0].lengths))
+        return [Work(flops, step_bytes(acoustic.model, request.half), steps), Work(more, n_bytes)]
 
     seconds = steps * options["n_frames_per_step"] * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
     calls = (lambda: synthesise(True)), (lambda: synthesise(False))
-    title = f"{name}, {numbers_of(setting, request)}"
+    title = f"{name}, {IN_INT8 if request.int8 else setting.numbers}"
     return Case(title, "x real time", seconds, *calls, work, request.half, int8=request.int8)
 
 

@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.sizes import QUICK
+from benchmarks.cases import QUICK
 from common import precision
 from common.arguments import positive
 from common.errors import UsageError, exit_on_user_error

@@ -29,9 +29,8 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from benchmarks.cases import ROWS, Case, MakeCase
+from benchmarks.cases import CPU, GPU, QUICK, ROWS, Case, MakeCase, Setting
 from benchmarks.machine import Machine, limit_seconds
-from benchmarks.sizes import CPU, GPU, QUICK, Setting
 from common import precision
 from common.arguments import positive
 from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal

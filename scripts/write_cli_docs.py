@@ -39,7 +39,7 @@ ARGPARSE_GROUPS = ("options", "positional arguments")
 COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
-    "python -m serving": "serving.arguments",
+    "python -m serving": "serving.config",
     "python -m studio": "studio.arguments",
     "python -m studio.plan": "studio.plan.__main__",
     "python -m studio.train": "studio.train.__main__",

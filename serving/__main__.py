@@ -15,7 +15,7 @@ if __name__ == "__main__":
         "fastapi",
         "prometheus_client",
         "uvicorn",
-        help_from="serving.arguments",
+        help_from="serving.config",
     )
     announce(sys.argv[1:])
     before_imports()
@@ -31,8 +31,7 @@ from common.errors import DataError, exit_on_user_error
 from common.web.server import Server
 from common.web.sockets import WAITING, listen, reason
 from serving.app import make_app
-from serving.arguments import parse_args
-from serving.config import ServingConfig
+from serving.config import ServingConfig, parse_args
 from serving.engine import Engine
 from serving.limits import ACCEPTED_AT_ONCE, Connection, most_connections
 from serving.logs import set_up_logging

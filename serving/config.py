@@ -1,24 +1,35 @@
-"""Settings of the server: flags, defaults and allowed values."""
+"""Serve voices over HTTP: python -m serving [--voices DIR]. docs/serving.md describes the interface.
+
+Without --voices, the server has the embedded voice. It answers on --host and --port until SIGTERM or Ctrl-C, then finishes the
+requests it has accepted. Each flag may also be a variable of the environment, such as TTS_PORT=8000 for --port, TTS_FP16=true or
+TTS_PAGE=false; the command line comes first.
+"""
 
 from __future__ import annotations
 
-from argparse import BooleanOptionalAction
+import argparse
+import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal, get_args
 
 from common import arguments
+from common.arguments import environment_argv, given_options
 from common.errors import UsageError
 from common.inference.arguments import vocoder_flags
-from common.inference.config import FASTEST, GRIFFIN_LIM, SLOWEST, SPEED
-from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, option, problems_of
+from common.inference.config import FASTEST, GRIFFIN_LIM, SLOWEST, SPEED, SynthesisConfig
+from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, add_fields, from_options, option, problems_of
+from common.parser import Parser
 from common.spec import SENTENCE_PAUSE
 from common.web.sockets import PORT
 from models import REGISTRY
-from serving.logs import LOG_FORMATS
+from serving.logs import LOG_FORMATS, PREFIX
 
+# By first option.
+GROUPS = {"host": "address", "voices": "voices", "batching": "load and limits", "api_key": "access and log"}
+LISTS = ("cors_origin", "allowed_host", "wyoming_client")
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, read if --api-key is not given
 LOUDEST = 10.0
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]  # Hz, of files
@@ -143,7 +154,7 @@ class ServingConfig:
     log_format: str | None = option(
         None, "plain or JSON lines on stdout (default: plain on a terminal, otherwise JSON)", choices=LOG_FORMATS
     )
-    log_texts: bool = option(False, "include texts in the log", action=BooleanOptionalAction)
+    log_texts: bool = option(False, "include texts in the log", action=argparse.BooleanOptionalAction)
 
     @property
     def silence(self) -> float:
@@ -156,3 +167,22 @@ class ServingConfig:
             problems.append("--no-embedded: no voice is left, expected --voices DIR with it")
         if problems:
             raise UsageError("\n".join(problems))
+
+
+def parse_args(argv: list[str]) -> ServingConfig:
+    """Parse all flags, and the variables of the environment. Raises UsageError for values out of range."""
+    group: argparse._ActionsContainer
+    group = parser = Parser(
+        prog="python -m serving", usage="%(prog)s [flags]  (-h lists all flags)", description=__doc__
+    )
+    for field in fields(ServingConfig):
+        if field.name in GROUPS:
+            group = parser.add_argument_group(GROUPS[field.name])
+        owner = ServingConfig if field.metadata else SynthesisConfig
+        add_fields(group, owner, field.name, **{name: [] for name in LISTS})
+    given = given_options(parser, argv)  # first, for --help and mistakes
+    options = vars(parser.parse_args([*environment_argv(parser, PREFIX, os.environ, given), *argv]))
+    key = os.environ.get(API_KEY_VARIABLE) if options["api_key"] is None else options["api_key"]
+    # A file's last line break is not part of the key; no header has spaces around its value.
+    options |= {"api_key": key.strip() if key is not None else None, **{name: tuple(options[name]) for name in LISTS}}
+    return from_options(ServingConfig, options)

@@ -60,8 +60,8 @@ class Engine:
     waiting for slow consumers is limited, too.
     """
 
-    def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
-        self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
+    def __init__(self, voices: Voices, config: ServingConfig) -> None:
+        self.voices, self.config, self.metrics = voices, config, Metrics()
         self.failure: Exception | None = None  # that ended the thread
         self._forecast, self._places = WorkForecast(), config.max_batch if config.batching else 1
         self._computed = 0.0  # seconds of audio in this round

@@ -40,9 +40,9 @@ class WorkForecast:
             audio: seconds of audio that it asks for.
         """
         now = time.monotonic()
-        turn = min(max(self._promised, now + wait), now + LONGEST_WAIT)
-        self._promised = turn + self.seconds(audio)
-        return max(1, math.ceil(turn - now))
+        own = min(max(self._promised - now, wait), LONGEST_WAIT)  # a difference of times, which would round to more
+        self._promised = now + own + self.seconds(audio)
+        return max(1, math.ceil(own))
 
 
 def work_before(active: Iterable[float], waiting: Iterable[float], places: int) -> float:

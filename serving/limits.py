@@ -38,7 +38,8 @@ class Connection(H11Protocol):
         super().__init__(*arguments, **options)
         self.patience, self.most = patience, most
         self.deadline: asyncio.TimerHandle | None = None
-        self.app_state = self.app_state | {"abort": self._abort}  # a part of each request's scope
+        # A part of each request's scope. It closes, and drops the bytes that the client has not read.
+        self.app_state = self.app_state | {"abort": lambda: self.transport.abort()}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or close it."""
@@ -67,10 +68,6 @@ class Connection(H11Protocol):
         elif not is_waiting and self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
-
-    def _abort(self) -> None:
-        """Close and drop the bytes that the client has not read."""
-        self.transport.abort()
 
     def _look(self, before: float = math.inf) -> None:
         """Abort if a client stops reading the end of a closing connection; `before`: bytes that were left at the last look."""

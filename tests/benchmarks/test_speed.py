@@ -15,10 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import speed
-from benchmarks.cases import ROWS, MakeCase, clips, segments
+from benchmarks.cases import QUICK as QUICK_SIZES
+from benchmarks.cases import ROWS, MakeCase, Setting, clips, segments
 from benchmarks.machine import Machine
-from benchmarks.sizes import QUICK as QUICK_SIZES
-from benchmarks.sizes import Setting
 from benchmarks.speed import TITLES, CaseRow, measure_in_process
 from common.errors import DataError
 from common.kernels.int8 import can_multiply

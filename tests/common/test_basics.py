@@ -44,9 +44,9 @@ def test_a_log_has_a_line_for_each_item_after_the_interval(monkeypatch, capsys: 
 
 
 def test_missing_packages_are_named_and_others_are_not(capsys: pytest.CaptureFixture[str]) -> None:
-    require("bash install.sh", "torch", "numpy", help_from="serving.arguments")
+    require("bash install.sh", "torch", "numpy", help_from="serving.config")
     with pytest.raises(SystemExit) as stop:
-        require("bash install.sh", "torch", "no_such_package", "nor_this", help_from="serving.arguments")
+        require("bash install.sh", "torch", "no_such_package", "nor_this", help_from="serving.config")
     assert stop.value.code == 1
     assert capsys.readouterr().err == (
         "error: not installed: no_such_package, nor_this; `bash install.sh` installs what this command needs\n"

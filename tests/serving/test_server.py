@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import DataError, UsageError
 from common.web.sockets import listen
-from serving.arguments import parse_args
+from serving.config import parse_args
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest

@@ -104,7 +104,7 @@ def test_the_work_before_a_request_is_that_of_a_simulation(n_active: int, n_wait
     assert work_before(active, waiting, places) == pytest.approx(simulated(active, waiting, places), abs=0.1)
 
 
-def test_refused_clients_come_back_one_after_the_other() -> None:
+def test_refused_clients_come_back_one_after_the_other(monkeypatch) -> None:
     """At 10 seconds of audio a second, after 4 seconds, and none so late that OpenAI's clients ignore the number."""
     forecast = WorkForecast()
     forecast.add(600, 60)
@@ -115,6 +115,8 @@ def test_refused_clients_come_back_one_after_the_other() -> None:
     for _ in range(20):
         forecast.add(10, 10)
     assert forecast.seconds(30) == pytest.approx(30, rel=0.15)  # what was fast is forgotten
+    monkeypatch.setattr("time.monotonic", lambda: 5.4)  # and 5.4 + 59 - 5.4 is more than 59
+    assert forecast.retry_after(100, 5.0) == LONGEST_WAIT
 
 
 TEXT = """Dr. Who came at 5 p.m. on Monday.| Really?| Yes, really!| "It was late."| He left.
