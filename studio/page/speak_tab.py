@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import gradio as gr
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import DataError, UsageError
@@ -36,13 +37,18 @@ class Speech:
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on to the app of its project, or answer with an error in words."""
+        """Pass a request on to the app of its project, or answer with an error: in place of the page as plain text."""
+        path = scope["path"].removeprefix(scope["root_path"])
+        app: ASGIApp
         try:
             async with self._lock:
                 app = await self._find(self.context.choose(scope["path_params"]["name"]))
         except (DataError, UsageError) as error:
-            app = error_response(RequestError(404, self.context.shorten(str(error)), code="voice_not_loaded"))
-        await app({**scope, "path": scope["path"].removeprefix(scope["root_path"])}, receive, send)
+            message = self.context.shorten(str(error))
+            app = error_response(RequestError(404, message, code="voice_not_loaded"))
+            if path in ("", "/"):
+                app = PlainTextResponse(message, 404)
+        await app({**scope, "path": path}, receive, send)
 
     async def _find(self, project: Project) -> ASGIApp:
         """Return the app of a project; begins to load its voice unless it is there. Raises DataError if that fails."""
