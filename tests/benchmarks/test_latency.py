@@ -1,7 +1,5 @@
 """The latency benchmark: its statistics against closed forms, and whole runs of tiny models through its flags."""
 
-import contextlib
-import io
 import random
 import statistics
 from pathlib import Path
@@ -127,8 +125,7 @@ def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     assert flags["waveglow_config"]["WN_config"]["n_channels"] == 8
     assert float(parse_table(measure(*words, "--gate-threshold", 0).out)["Avg RTF"]) == 0  # it fires at once
     with_random_vocoder = [*words[:-2], *TINY[TINY.index("--flows") :], "--n-mel-channels", 10]
-    out = measure(*with_random_vocoder, "--max-decoder-steps", 3).out
-    assert "waveglow: random weights" in out
+    assert "waveglow: random weights" in measure(*with_random_vocoder, "--max-decoder-steps", 3).out
 
 
 @pytest.mark.parametrize(
@@ -137,14 +134,10 @@ def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
 )
 def test_number_formats_are_named_where_they_have_an_effect(monkeypatch, flag, ability, able) -> None:
     args, _ = latency.parse_args([flag])
+    assert latency.precision_name(torch.device("cpu"), False, False) == "FP32"
     for can, name in ((True, able), (False, "FP32")):
         monkeypatch.setattr(f"common.{ability}", lambda *_, can=can: can)
         assert latency.precision_name(torch.device("cpu"), args.fp16, args.int8) == name
-
-
-def test_half_precision_and_no_denoiser(tmp_path: Path) -> None:
-    assert parse_table(measure(*tiny(tmp_path, "--fp16", "-d", 0)).out)["Precision"] in ("BF16", "FP32")
-    assert totals(tmp_path)["denoiser_latency"] == 0 < totals(tmp_path)["waveglow_latency"]
 
 
 REFUSALS = {
@@ -177,8 +170,9 @@ def test_flags_that_cannot_work_are_refused(tmp_path: Path, script: str, words: 
 
 
 @pytest.mark.parametrize("measured", [2, 0])
-def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeypatch, measured: int) -> None:
-    argv = [str(word) for word in tiny(tmp_path, "--num-iters", 100000)]
+def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeypatch, capsys, measured: int) -> None:
+    """In half precision, and without the denoiser."""
+    argv = [str(word) for word in tiny(tmp_path, "--num-iters", 100000, "--fp16", "-d", 0)]
     synthesise, calls = latency.synthesise, iter(range(1 + measured))  # one to warm up
 
     def interrupted(*inputs):
@@ -187,11 +181,14 @@ def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeyp
         return synthesise(*inputs)
 
     monkeypatch.setattr(latency, "synthesise", interrupted)
-    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as leaving:
+    with pytest.raises(SystemExit) as leaving:
         latency.main(argv)
+    out = capsys.readouterr().out
     assert leaving.value.code == 130
     if not measured:
-        assert out.getvalue().endswith("stopped before the first iteration was measured\n")
+        assert out.endswith("stopped before the first iteration was measured\n")
         return
-    assert f"{measured} iterations after 1 for warm-up" in out.getvalue()
-    assert float(parse_table(out.getvalue())["Avg latency (s)"]) == pytest.approx(totals(tmp_path)["latency"], abs=1e-4)
+    assert f"{measured} iterations after 1 for warm-up" in out
+    row, said = parse_table(out), totals(tmp_path)
+    assert float(row["Avg latency (s)"]) == pytest.approx(said["latency"], abs=1e-4)
+    assert row["Precision"] in ("BF16", "FP32") and said["denoiser_latency"] == 0 < said["waveglow_latency"]

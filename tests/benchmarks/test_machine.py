@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.cases import step_bytes
@@ -13,14 +12,10 @@ from tacotron2.model import Tacotron2
 
 def test_operations_of_products_and_convolutions_and_of_their_backward() -> None:
     a, b = torch.randn(5, 7), torch.randn(7, 3)
-    assert count_flops(lambda: a @ b) == 2 * 5 * 7 * 3
-    signal, kernel = torch.randn(2, 4, 20), torch.randn(6, 4, 3)
-    assert count_flops(lambda: F.conv1d(signal, kernel, padding=1)) == 2 * 2 * 20 * 6 * 4 * 3
+    assert count_flops(lambda: torch.tanh(a @ b)) == 2 * 5 * 7 * 3
+    layer, x, forward = nn.Conv1d(4, 6, 3, padding=1), torch.randn(2, 4, 20), 2 * 2 * 20 * 6 * 4 * 3
     with torch.inference_mode():
-        assert count_flops(lambda: F.linear(a, b.t())) == 2 * 5 * 7 * 3
-    assert count_flops(lambda: torch.tanh(a)) == 0
-    layer, x = nn.Conv1d(4, 6, 3, padding=1), torch.randn(2, 4, 20)
-    forward = 2 * 2 * 20 * 6 * 4 * 3
+        assert count_flops(lambda: layer(x)) == forward
     assert count_flops(lambda: layer(x).sum().backward()) == 2 * forward  # the weight's
     assert count_flops(lambda: layer(x.requires_grad_()).sum().backward()) == 3 * forward  # and the input's
 
