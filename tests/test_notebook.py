@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from nbclient import NotebookClient
 
-from tests.recipe import ROOT, read_log
+from tests.recipe import ROOT, clips, read_log
 
 NOTEBOOK = ROOT / "notebooks/tour.ipynb"
 
@@ -31,8 +31,15 @@ def test_outputs_are_not_in_the_repository() -> None:
 
 @pytest.mark.slow
 def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    output = tmp_path / "tour"
-    _, speak, look, train, compare, *own = run(nbformat.read(NOTEBOOK, 4), NOTEBOOK.parent, output, monkeypatch)
+    """With a few of the clock's clips, so that its one epoch is one step."""
+    notebook, output = nbformat.read(NOTEBOOK, as_version=4), tmp_path / "tour"
+    clips(tmp_path)
+    for cell in notebook.cells:
+        for part, name in (("training", "train"), ("validation", "val")):
+            whole = f"--{part}-files filelists/clock_audio_text_{name}_filelist.txt"
+            cell.source = cell.source.replace(whole, f"--{part}-files {tmp_path}/{part}.txt")
+    assert all(f"{tmp_path}/{part}.txt" in str(notebook.cells) for part in ("training", "validation"))
+    _, speak, look, train, compare, *own = run(notebook, NOTEBOOK.parent, output, monkeypatch)
     assert "text/html" in speak and "image/png" in look and "image/png" in train and "text/html" in compare
     assert len(own) == 2 and read_log(output / "nvlog.json")
     assert len(list((output / "recordings/wavs").glob("*.wav"))) == 6
@@ -45,8 +52,9 @@ def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone of the repository")
 def test_it_makes_a_clone_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    begin, speak = [cell for cell in notebook.cells if cell.cell_type == "code"][:2]
-    begin.source = begin.source.replace('REPOSITORY = ""', f"REPOSITORY = {ROOT.as_uri()!r}")
-    notebook.cells = [begin, speak]
-    assert "text/html" in run(notebook, tmp_path, tmp_path / "tour", monkeypatch)[1]
+    begin = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    begin.source = begin.source.replace('REPOSITORY = ""', f"REPOSITORY = {ROOT.as_uri()!r}") + "\nPath.cwd()"
+    notebook.cells = [begin]
+    run(notebook, tmp_path, tmp_path / "tour", monkeypatch)
+    assert f"{tmp_path}/tour_clone" in begin.outputs[-1].data["text/plain"]
     assert os.listdir(tmp_path) == ["tour_clone"]
