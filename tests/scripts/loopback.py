@@ -1,12 +1,13 @@
 """A file server on loopback for the scripts that download: ranges, a redirection as on NGC, and transfers that break off."""
 
 import contextlib
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.scripts.shell import bash
 
 
 class Server(ThreadingHTTPServer):
@@ -65,8 +66,6 @@ def serve(contents: Mapping[str, bytes]) -> Iterator[Server]:
 
 
 def run_script(folder: Path, script: str, *words: object, path: Path | None = None, **environment: str):
-    """Run a script of `folder`; its output must be valid text. `path` is a folder of tools, the system's unless given."""
-    tools = {"PATH": str(path) if path else f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    variables = tools | {"VENV": sys.prefix, "no_proxy": "127.0.0.1", "OMP_NUM_THREADS": "1"} | environment
-    command = ["/bin/bash", f"scripts/{script}", *map(str, words)]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=60)
+    """Run a script of `folder`, which may ask this server."""
+    variables = {"VENV": sys.prefix, "no_proxy": "127.0.0.1"} | environment
+    return bash(f"scripts/{script}", *words, cwd=folder, path=path, **variables)

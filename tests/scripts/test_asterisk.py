@@ -33,10 +33,8 @@ RATE = 16000
 @pytest.fixture
 def sounds(tmp_path: Path) -> Path:
     """A folder as asterisk.org's archive has it: tones of 0.5, 1 and 1.5 s instead of prompts."""
-    av, folder = (
-        pytest.importorskip("av", reason="av, of requirements/studio.txt, is not installed"),
-        tmp_path / "sounds",
-    )
+    av = pytest.importorskip("av", reason="av, of requirements/studio.txt, is not installed")
+    folder = tmp_path / "sounds"
     (folder / "digits").mkdir(parents=True)
     (folder / "core-sounds-en.txt").write_text(TRANSCRIPTS)
     for number, name in enumerate(["activated", "digits/1", "digits/2", "beep"], 1):
@@ -64,6 +62,9 @@ def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, mo
     prepare(tmp_path)
     expected = {f"asterisk/wavs/{name}.wav": text for name, text in PROMPTS.items()}
     assert rows(tmp_path, "train") | rows(tmp_path, "val") == expected
+    texts = asterisk.read_transcripts(sounds / "core-sounds-en.txt")  # notes about sounds are none
+    speech = {prompt.replace("/", "_"): text for prompt, text in texts.items() if asterisk.is_speech(text)}
+    assert len(texts) == 9 and speech == PROMPTS | {"absent": "Said, but not there."}
     for number, name in enumerate(PROMPTS, 1):
         samples, rate = soundfile.read(tmp_path / "data/asterisk/wavs" / f"{name}.wav")
         assert rate == 22050
@@ -83,13 +84,16 @@ def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, mo
     assert {path.name for path in (tmp_path / "data/asterisk").iterdir()} == {"decoded", "wavs"}
 
 
-def test_damaged_prompts_leave_no_files(tmp_path: Path, sounds: Path, monkeypatch) -> None:
+def test_damaged_or_absent_prompts_leave_no_files(tmp_path: Path, sounds: Path, monkeypatch) -> None:
     (sounds / "digits/1.g722").write_bytes(b"")
     monkeypatch.setenv("ASTERISK_SOUNDS", str(sounds))
     with pytest.raises(DataError, match=r"digits/1.g722: no samples in it"):
         prepare(tmp_path)
-    assert not (tmp_path / "lists").exists()
-    assert not (tmp_path / "data/asterisk/wavs").exists()
+    for path in sounds.rglob("*.g722"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"none of the \.g722 files that .*core-sounds-en\.txt lists"):
+        prepare(tmp_path)
+    assert not (tmp_path / "lists").exists() and not (tmp_path / "data/asterisk/wavs").exists()
 
 
 def test_one_line_names_the_missing_tool_or_file(tmp_path: Path, monkeypatch) -> None:
@@ -102,14 +106,6 @@ def test_one_line_names_the_missing_tool_or_file(tmp_path: Path, monkeypatch) ->
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match=r"ASTERISK_SOUNDS=.*: no core-sounds-en.txt or core-sounds-en.txt.gz in it"):
         asterisk.find_sounds(tmp_path, str(tmp_path))
-
-
-def test_notes_about_sounds_are_no_transcripts(tmp_path: Path) -> None:
-    (tmp_path / "core-sounds-en.txt").write_text(TRANSCRIPTS)
-    texts = asterisk.read_transcripts(tmp_path / "core-sounds-en.txt")
-    assert len(texts) == 9
-    speech = {prompt.replace("/", "_"): text for prompt, text in texts.items() if asterisk.is_speech(text)}
-    assert speech == PROMPTS | {"absent": "Said, but not there."}
 
 
 def test_unpacked_packages_are_found(tmp_path: Path) -> None:

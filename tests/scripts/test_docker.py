@@ -9,20 +9,17 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.recipe import ROOT
+from tests.scripts.shell import TOOLS, bash, program
 
 
 @pytest.fixture
 def docker(tmp_path):
     """Run a script of scripts/docker with a `docker` that records its folder and arguments; return those."""
-    (tmp_path / "bin").mkdir()
-    fake = tmp_path / "bin/docker"
-    fake.write_text(f'#!/bin/sh\nprintf "%s\\0" "$PWD" "$@" > {tmp_path}/call\n')
-    fake.chmod(0o755)
+    program(tmp_path / "bin/docker", f'printf "%s\\0" "$PWD" "$@" > {tmp_path}/call')
 
     def run(script: str, *arguments: str, **environment: str) -> list[str]:
-        command = ["/bin/bash", ROOT / "scripts/docker" / script, *arguments]
-        variables = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"} | environment
-        subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True)
+        place, path = ROOT / "scripts/docker" / script, f"{tmp_path}/bin:{TOOLS}"
+        bash(place, *arguments, cwd=tmp_path, path=path, **environment).check_returncode()
         folder, *words = (tmp_path / "call").read_text().removesuffix("\0").split("\0")
         assert folder == str(ROOT)
         return words

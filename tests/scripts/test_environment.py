@@ -2,23 +2,16 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.recipe import ROOT
+from tests.scripts.shell import TOOLS, bash, program
 
 SOURCED = {"environment.sh", "download.sh"}
 SCRIPTS = [*ROOT.glob("*.sh"), *ROOT.glob("scripts/*.sh"), *ROOT.glob("scripts/docker/*.sh")]
 SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in SCRIPTS if path.name not in SOURCED)
-TOOLS = "/usr/bin:/bin"
-
-
-def program(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/bash\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.fixture
@@ -35,16 +28,11 @@ def project(tmp_path: Path) -> Path:
     return project
 
 
-def bash(*words: str, cwd: Path, path: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {"PATH": f"{path}:{TOOLS}", **environment}
-    return subprocess.run(["/bin/bash", *words], cwd=cwd, env=variables, capture_output=True, text=True)
-
-
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_comes_before_any_work(project: Path, tmp_path: Path, script: str) -> None:
     head = (ROOT / script).read_text().splitlines()[1].removeprefix("# ")
     for folder, name in ((project, script), (project / "scripts", os.path.relpath(script, "scripts"))):
-        done = bash(name, "--help", cwd=folder, path=f"{tmp_path}/bin")
+        done = bash(name, "--help", cwd=folder, path=f"{tmp_path}/bin:{TOOLS}")
         assert (done.returncode, done.stderr, done.stdout.splitlines()[0]) == (0, "", head)
         assert "set -" not in done.stdout and not done.stdout.startswith("#")
     assert not (tmp_path / "started").exists() and not (project / ".venv").exists()
@@ -65,7 +53,7 @@ def test_the_build_of_pytorch(tmp_path: Path, system: str, torch: str, status: i
     program(tmp_path / "python3", f"exit {status}")
     program(tmp_path / "uname", f"echo {system}")
     command = f'. {ROOT}/scripts/environment.sh && choose_torch >&2 && echo "${{torch[*]}}"'
-    done = bash("-c", command, cwd=tmp_path, path=str(tmp_path), TORCH=torch)
+    done = bash("-c", command, cwd=tmp_path, path=f"{tmp_path}:{TOOLS}", TORCH=torch)
     assert done.stdout == f"{words}\n"
     assert ("PyTorch's build for CPUs; TORCH" in done.stderr) == ("whl/cpu" in words)
     assert ("no answer from" in done.stderr) == bool(status)
@@ -81,7 +69,7 @@ def test_the_version_of_python(tmp_path: Path, minor: int, fits: bool) -> None:
     (tmp_path / "list").write_text("")
     command = f". {ROOT}/scripts/environment.sh && prepare_environment list"
     variables = {"PYTHON": str(tmp_path / "other"), "VENV": str(tmp_path / "venv")}
-    done = bash("-c", command, cwd=tmp_path, path=str(tmp_path), **variables)
+    done = bash("-c", command, cwd=tmp_path, path=f"{tmp_path}:{TOOLS}", **variables)
     if fits:
         assert done.returncode == 0, done.stderr
     else:
@@ -94,7 +82,7 @@ def test_packages_that_cannot_be_built_are_left_out_one_by_one(project: Path, tm
     pip = 'cat "${@: -1}" >>lists; ! grep -qE "^(pesq|pyworld)==" "${@: -1}" || { echo no g++ >&2; exit 1; }'
     program(project / ".venv/bin/python", f'[ "$2" = pip ] || exit 0\n{pip}')
     program(tmp_path / "bin/python3", "exit 0")
-    done = bash("scripts/evaluation.sh", cwd=project, path=f"{tmp_path}/bin")
+    done = bash("scripts/evaluation.sh", cwd=project, path=f"{tmp_path}/bin:{TOOLS}")
     assert done.returncode == 0
     lines = [line.split(", hence")[0] for line in done.stderr.splitlines()]
     assert lines == ["evaluation: without pesq", "evaluation: without pyworld"]
@@ -104,5 +92,5 @@ def test_packages_that_cannot_be_built_are_left_out_one_by_one(project: Path, tm
     general = (ROOT / "requirements.txt").read_text().splitlines()
     assert sorted(set(listed) - set(general)) == sorted(wanted)
     program(project / ".venv/bin/python", f'[ "$2" = pip ] || exit 0\n{pip.replace("pesq|pyworld", "moonshine-voice")}')
-    done = bash("scripts/evaluation.sh", cwd=project, path=f"{tmp_path}/bin")
+    done = bash("scripts/evaluation.sh", cwd=project, path=f"{tmp_path}/bin:{TOOLS}")
     assert done.returncode == 0 and "glibc 2.34" in done.stderr  # what was left out before is tried again

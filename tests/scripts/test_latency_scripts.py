@@ -3,44 +3,38 @@
 import contextlib
 import io
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from benchmarks import latency
 from tests.recipe import ROOT
+from tests.scripts.shell import TOOLS, bash, program
 
 pytestmark = pytest.mark.slow
 
 GPU, CPU = "run_latency_tests.sh", "run_latency_tests_cpu.sh"
 
 # Prints the device, records the arguments of each measurement, and fails on request.
-FAKE_PYTHON = """#!/bin/sh
-if [ "$1" = -c ]; then echo "$DEVICE"; exit; fi
+FAKE_PYTHON = """if [ "$1" = -c ]; then echo "$DEVICE"; exit; fi
 printf '%s\\0' "$PWD" "$@" END >> "$RUNS"
-exit "${STATUS:-0}"
-"""
+exit ${STATUS:-0}"""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with the scripts, without .venv, and with a fake `python` in bin/."""
     folder = tmp_path / "a project"
-    (folder / "bin").mkdir(parents=True)
+    program(folder / "bin/python", FAKE_PYTHON)
     (folder / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts/environment.sh", folder / "scripts")
-    for name in (GPU, CPU):
-        shutil.copy(ROOT / name, folder)
-    (folder / "bin/python").write_text(FAKE_PYTHON)
-    (folder / "bin/python").chmod(0o755)
+    for name in ("scripts/environment.sh", GPU, CPU):
+        shutil.copy(ROOT / name, folder / name)
     return folder
 
 
 def start(project: Path, script: str, *flags: str, device: str = "cuda", **variables: str):
-    environment = {"PATH": f"{project}/bin:/usr/bin:/bin", "RUNS": str(project / "runs"), "DEVICE": device}
-    command = [project / script, *flags]
-    return subprocess.run(command, cwd="/", env=environment | variables, capture_output=True, text=True)
+    environment = {"RUNS": str(project / "runs"), "DEVICE": device}
+    return bash(project / script, *flags, cwd=Path("/"), path=f"{project}/bin:{TOOLS}", **environment | variables)
 
 
 def measurements(project: Path) -> list[list[str]]:

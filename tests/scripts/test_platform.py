@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from tests import recipe
 from tests.recipe import ROOT
+from tests.scripts.shell import TOOLS, bash, program
 
 # Settings documented by the published recipe: common ones, and the batch size of each GPU by machine and precision.
 RECIPES = {
@@ -38,6 +38,7 @@ BATCHES = {
     ("DGX1", "WaveGlow", "FP32"): 4, ("DGXA100", "Tacotron2", "AMP"): 128, ("DGXA100", "Tacotron2", "TF32"): 128,
     ("DGXA100", "WaveGlow", "AMP"): 10, ("DGXA100", "WaveGlow", "TF32"): 4,
 }  # fmt: skip
+RECORD = 'printf "%s\\0" "$0" "$PWD" "$@"'
 PLATFORM = [(*key, gpus) for key in BATCHES for gpus in (1, 4, 8)]
 
 
@@ -59,22 +60,15 @@ def project(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     for name in ("platform", "scripts"):
         shutil.copytree(ROOT / name, folder / name)
-    (folder / "bin").mkdir()
-    fake_python(folder / "bin/python")
+    program(folder / "bin/python", RECORD)
     return folder
 
 
-def fake_python(path: Path) -> None:
-    path.write_text('#!/bin/sh\nprintf "%s\\0" "$0" "$PWD" "$@"\n')
-    path.chmod(0o755)
-
-
-def run(project: Path, script: str, *arguments: str, bin_folder: str = "bin") -> list[str]:
+def run(project: Path, script: str, *arguments: str) -> list[str]:
     """Run a script and return its final python command: interpreter, folder, arguments."""
-    path = f"{project / bin_folder}:/usr/bin:/bin"
-    command = ["/bin/bash", project / script, *arguments]
-    done = subprocess.run(command, cwd="/", env={"PATH": path}, capture_output=True, check=True)
-    return done.stdout.decode().removesuffix("\0").split("\0")
+    done = bash(project / script, *arguments, cwd=Path("/"), path=f"{project}/bin:{TOOLS}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.removesuffix("\0").split("\0")
 
 
 def launch(project: Path, script: str, *arguments: str) -> tuple[list[str], dict[str, object]]:
@@ -102,9 +96,7 @@ def test_there_are_24_platform_scripts_and_all_shell_scripts_parse():
     scripts = [path for folder in ("platform", "scripts", "scripts/docker") for path in (ROOT / folder).glob("*.sh")]
     assert len(scripts) > 25
     for script in scripts:
-        assert os.access(script, os.X_OK), script
-    for script in scripts:
-        subprocess.run(["/bin/bash", "-n", script], check=True)
+        assert os.access(script, os.X_OK) and bash("-n", script, cwd=ROOT).returncode == 0, script
 
 
 @pytest.mark.parametrize("amp", [True, False])
@@ -143,28 +135,25 @@ def test_the_last_flag_wins(project, script):
 
 def test_other_models_and_numbers_are_errors(project):
     for words in ([], ["tacotron2", "1"], ["WaveGlow"], ["WaveGlow", "0"], ["WaveGlow", "-bs", "4"]):
-        done = subprocess.run(["/bin/bash", project / "platform/launch.sh", *words], capture_output=True, text=True)
+        done = bash(project / "platform/launch.sh", *words, cwd=project)
         assert (done.returncode, done.stdout) == (2, "")
         assert re.match("usage: bash platform/launch.sh", done.stderr)
 
 
 def test_project_python_prefers_the_virtual_environment(project, tmp_path):
     shutil.copytree(project, tmp_path / "project")
-    project = tmp_path / "project"
-    (project / ".venv/bin").mkdir(parents=True)
-    fake_python(project / ".venv/bin/python")
-    interpreter, folder = run(project, "scripts/train_tacotron2.sh")[:2]
-    assert Path(folder, interpreter) == project / ".venv/bin/python"
+    own = program(tmp_path / "project/.venv/bin/python", RECORD)
+    interpreter, folder = run(tmp_path / "project", "scripts/train_tacotron2.sh")[:2]
+    assert Path(folder, interpreter) == own
 
 
 def test_project_python_falls_back_to_python3(tmp_path):
     for tool in ("dirname", "python3"):
-        fake_python(tmp_path / tool)
+        program(tmp_path / tool, RECORD)
     command = f". {ROOT}/scripts/environment.sh && cd {tmp_path} && project_python && echo $python"
-    done = subprocess.run(["/bin/bash", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
-    assert done.stdout == "python3\n"
+    assert bash("-c", command, cwd=tmp_path, path=tmp_path).stdout == "python3\n"
     (tmp_path / "python3").unlink()
-    done = subprocess.run(["/bin/bash", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    done = bash("-c", command, cwd=tmp_path, path=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: no Python here")
 
 

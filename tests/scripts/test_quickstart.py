@@ -45,7 +45,6 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs", "100000"]
     process = start(sys.executable, "-c", WATCH, *words)
     try:
-        log = tmp_path / "nvlog.json"
         wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, signal.SIGINT)  # a terminal signals both
         process.wait(timeout=60)
@@ -59,7 +58,7 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     assert out.startswith("$ python train.py -m WaveGlow")
     assert "checkpoint_WaveGlow_last.pt" in names
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(log))
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))
 
 
 @pytest.fixture
@@ -104,31 +103,6 @@ def test_plans(waveglow: bool, pulse_noise: bool) -> None:
         assert given == {"--tacotron2": "checkpoint_Tacotron2_last.pt", "--vocoder": vocoder, **own}
 
 
-def test_mels_of_its_own(few_clips: Path, in_this_process, capfd) -> None:
-    """Their channels are those that are trained; stale mels of other channels are an error and stay."""
-    plan = quickstart.make_plan(True, True)._replace(output=few_clips / "out")
-    plan.output.mkdir()
-    quickstart.prepare_mels(plan)
-    for split, path in quickstart.LISTS.items():
-        rows = [line.split("|") for line in plan.list_of(split).read_text().splitlines()]
-        assert [text for _, text in rows] == [line.split("|")[1] for line in path.read_text().splitlines()]
-        assert all(load_mel(Path(mel), 80).shape[1] > 100 for mel, _ in rows)
-    assert {n_mel_channels(quickstart.train_command(plan, part, few_clips)) for part in plan.trainings} == {80}
-    before = {path: path.read_bytes() for path in (plan.output / "mels").iterdir()}
-    lists = [f"--{kind}-filelist" for kind in ("audio", "mel")]
-    files = [quickstart.LISTS["train"], plan.list_of("train")]
-    words = [str(word) for pair in zip(lists, files, strict=True) for word in pair]
-    with pytest.raises(SystemExit, match="exit code 1"):
-        quickstart.run([sys.executable, "-m", "common.data.mels", "--n-mel-channels", "48", *words])
-    assert "n_mel_channels 80, now 48" in capfd.readouterr().err
-    assert before == {path: path.read_bytes() for path in (plan.output / "mels").iterdir()}
-
-
-def n_mel_channels(command: list[str]) -> int:
-    args, _ = parse_training_arguments(command[2:], REGISTRY, "")
-    return int(args.audio.n_mel_channels)
-
-
 @pytest.mark.parametrize(("steps", "minutes"), [(550, 20), (1099, 11), (1100, None)])
 def test_minutes_that_a_slow_machine_needs(capsys, steps: int, minutes: int | None) -> None:
     plan = quickstart.make_plan(True, True)
@@ -139,16 +113,26 @@ def test_minutes_that_a_slow_machine_needs(capsys, steps: int, minutes: int | No
     assert all(quickstart.advise(plan, part, steps, 1.0) == 0 for part in others) and not capsys.readouterr().out
 
 
-def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(few_clips: Path, in_this_process, capfd) -> None:
+def test_mels_of_its_own_and_a_training_on_them(few_clips: Path, in_this_process, capfd) -> None:
+    """The mels have the channels that are trained. On a slow machine a training says how many minutes it needs."""
     part = quickstart.TACOTRON2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
-    plan = quickstart.make_plan(False, False)._replace(output=few_clips / "out", trainings=(part,))
+    plan = quickstart.make_plan(True, True)._replace(output=few_clips / "out")
     plan.output.mkdir()
     quickstart.prepare_mels(plan)
+    for split, path in quickstart.LISTS.items():
+        rows = [line.split("|") for line in plan.list_of(split).read_text().splitlines()]
+        assert [text for _, text in rows] == [line.split("|")[1] for line in path.read_text().splitlines()]
+        assert all(load_mel(Path(mel), 80).shape[1] > 100 for mel, _ in rows)
+    for one in plan.trainings:
+        words = quickstart.train_command(plan, one, few_clips)[2:]
+        assert parse_training_arguments(words, REGISTRY, "")[0].audio.n_mel_channels == 80
     assert quickstart.train(plan, part, 0.01) > 0.01
     printed = capfd.readouterr().out
     steps = sum("train_iter_time" in data for _, data in read_steps(plan.output / "Tacotron2" / "nvlog.json"))
     assert f"\n   {steps} steps; with fewer than 1,100," in printed and "   DLL" not in printed
     assert re.search(rf"\n   epoch {steps // 2} of {steps // 2}, loss \d", printed), printed
+    with pytest.raises(SystemExit, match="exit code 2"):
+        quickstart.run([sys.executable, "-m", "common.data.mels", "--nothing"])
 
 
 def test_the_end_says_what_to_play_how_much_is_understood_and_how_to_go_on() -> None:
@@ -197,9 +181,8 @@ esac
 """
 
 
-@pytest.fixture
-def submit(tmp_path: Path):
-    """Run the script as a job of two nodes with one process each."""
+def test_a_job_at_its_time_limit_saves_and_is_queued_again(tmp_path: Path) -> None:
+    """A job of two nodes with one process each."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name, content in (("srun", SRUN), ("scontrol", SCONTROL)):
@@ -211,19 +194,9 @@ def submit(tmp_path: Path):
         "REQUEUED": str(tmp_path / "requeued"), "COMMAND": str(tmp_path / "command"), "PYTHON": sys.executable,
         "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-
-    def start(*words: object) -> subprocess.Popen[str]:
-        command = ["bash", str(SCRIPT), *map(str, words)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
-
-    return start
-
-
-def test_a_job_at_its_time_limit_saves_and_is_queued_again(submit, tmp_path: Path) -> None:
-    words = flags("WaveGlow", tmp_path, 8)
-    log, requeued = tmp_path / "nvlog.json", tmp_path / "requeued"
-    job = submit(*words, "--epochs", 100000)
+    words = ["bash", SCRIPT, *flags("WaveGlow", tmp_path, 8), "--epochs", "100000"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    job = subprocess.Popen(words, env=environment, text=True, start_new_session=True, **pipes)
     wait_for_epoch_1(job, tmp_path)
     job.terminate()  # as --signal=B:TERM does: the batch shell alone
     try:
@@ -233,16 +206,15 @@ def test_a_job_at_its_time_limit_saves_and_is_queued_again(submit, tmp_path: Pat
             os.killpg(job.pid, signal.SIGKILL)
     assert job.returncode == 0, err
     assert "on 2 x cpu" in out and out.strip().endswith("saved; back into the queue")
-    assert requeued.read_text().split() == [str(os.getpid())]
+    assert (tmp_path / "requeued").read_text().split() == [str(os.getpid())]
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    taken = [step for step, _ in read_steps(log) if len(step) == 2]
-    assert saved["iteration"] == len(taken)
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))
     assert saved["random_rng_states_all"].shape == (2, len(torch.get_rng_state()))
     assert "--resume-from-last" in (tmp_path / "command").read_text().split()  # for the job's next turn
 
 
 def test_it_must_start_in_the_project_folder(tmp_path: Path) -> None:
     environment = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
-    done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == f"error: no train.py in {tmp_path}: submit from the project's folder\n"
+    done = subprocess.run(["bash", SCRIPT], env=environment, capture_output=True, text=True)
+    expected = f"error: no train.py in {tmp_path}: submit from the project's folder\n"
+    assert (done.returncode, done.stderr) == (2, expected)
