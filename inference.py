@@ -53,6 +53,7 @@ from common.inference.outputs import (
     read_finished,
     remove_manifests,
     settings_digest,
+    write_picture,
     write_sound,
     write_subtitles,
 )
@@ -368,8 +369,6 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> d
     drawn = job.n_lines <= MOST_PICTURES if options.alignments is None else options.alignments
     for line, speech in spoken:
         if drawn:
-            from common.inference.pictures import write_picture  # loaded only when a picture is drawn
-
             path = options.output / f"alignment_{line.number}{options.suffix}.png"
             write_picture(path, line.text, speech, job.voice.symbols(line.text))
         if kind := options.subtitles:

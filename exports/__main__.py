@@ -25,8 +25,7 @@ from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_voice_arguments, named_checkpoints, vocoder_flags
 from common.inference.config import SynthesisConfig
-from common.inference.outputs import OTHERS_WRITTEN, UNFIT, write_sound
-from common.inference.pictures import write_picture
+from common.inference.outputs import OTHERS_WRITTEN, UNFIT, write_picture, write_sound
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest

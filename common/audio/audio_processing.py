@@ -27,6 +27,7 @@ from common.files import atomic_write, writing
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}
 LOSSY_PEAK = 1.5
 ROUNDS, MOMENTUM = 60, 0.99  # of Griffin-Lim
+MEL_ROUNDS = 20  # of mel_to_magnitude
 # frames of Griffin-Lim's parts: the first is short, to be ready soon; long ones overlap less
 FIRST_PART, OTHER_PARTS = 32, 256
 PART_WINDOWS = 24  # windows of context on either side of a part
@@ -229,8 +230,6 @@ def save_audio(
     Raises:
         DataError: audio of another shape or with samples that are not finite; a file that cannot be written.
     """
-    import soundfile
-
     target = Path(path)
     if audio.dim() != 1:
         raise DataError(f"{target}: audio of shape {tuple(audio.shape)}, expected (samples,)")
@@ -240,13 +239,20 @@ def save_audio(
         raise DataError(f"{target}: not written, {error}") from None
     samples = pcm if sample_format == "int16" else audio.detach().float().cpu().clamp(-1, 1).numpy()
     container = target.suffix.removeprefix(".")
+    contents = encode(samples, sampling_rate, container, FORMATS[container] if sample_format == "int16" else "FLOAT")
+    with writing(target), atomic_write(target) as file:
+        file.write(contents)
+
+
+def encode(samples: np.ndarray, sampling_rate: int, container: str, codec: str) -> bytes:
+    """Return the content of a file of one of FORMATS with samples (N,), 16-bit integers or floats in [-1, 1]."""
+    import soundfile
+
     contents = io.BytesIO()
-    subtype = FORMATS[container] if sample_format == "int16" else "FLOAT"
-    with soundfile.SoundFile(contents, "w", sampling_rate, 1, subtype, format=container.upper()) as encoder:
+    with soundfile.SoundFile(contents, "w", sampling_rate, 1, codec, format=container.upper()) as encoder:
         for start in range(0, len(samples), ENCODED_SAMPLES):
             encoder.write(samples[start : start + ENCODED_SAMPLES])
-    with writing(target), atomic_write(target) as file:
-        file.write(contents.getvalue())
+    return contents.getvalue()
 
 
 def normalize(audio: Tensor, mode: str) -> Tensor:
@@ -273,7 +279,6 @@ def griffin_lim(
     log_mels: Tensor,
     stft: TacotronSTFT,
     n_iters: int = ROUNDS,
-    momentum: float = MOMENTUM,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Audio (B, N) from log-mels (B, M, T), N = (T - 1) * hop_length: the shortest audio that has T frames.
@@ -285,7 +290,6 @@ def griffin_lim(
         log_mels: float, on the device of `stft`.
         stft: the transform that made the mels.
         n_iters: rounds of phase estimation.
-        momentum: 0 is the algorithm of Griffin and Lim (1984).
         generator: the source of the random initial phases, for a repeatable result.
 
     Raises:
@@ -295,7 +299,7 @@ def griffin_lim(
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
         start = torch.polar(magnitude, _draw_phases(magnitude, generator))
-        return retrieve_phases(magnitude, start, stft.stft, n_iters, momentum)
+        return retrieve_phases(magnitude, start, stft.stft, n_iters)
 
 
 @torch.no_grad()
@@ -342,7 +346,7 @@ def check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:
         raise DataError("log-mels with values that are NaN or infinite")
 
 
-def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) -> Tensor:
+def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT) -> Tensor:
     """Find non-negative magnitudes (B, F, T) with the given log-mels (B, M, T); zero where no filter reaches.
 
     Starts from the transposed filters' smooth guess and applies multiplicative updates for the Kullback-Leibler divergence (Lee and
@@ -353,7 +357,7 @@ def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) ->
     mels = log_mels.float().exp()
     weight = basis.sum(0)[:, None].clamp(min=1e-12)  # sum of the filters at each bin
     magnitude = torch.matmul(basis.T, mels) / weight
-    for _ in range(n_iters):
+    for _ in range(MEL_ROUNDS):
         ratio = mels / torch.matmul(basis, magnitude).clamp(min=1e-10)
         magnitude = magnitude * torch.matmul(basis.T, ratio) / weight
     return magnitude
@@ -370,7 +374,8 @@ def retrieve_phases(
 ) -> Tensor:
     """Find audio (B, N) with approximately the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013).
 
-    The complex `estimate` (B, F, T) has these magnitudes and the phases to start from.
+    The complex `estimate` (B, F, T) has these magnitudes and the phases to start from. A momentum of 0 is the algorithm of Griffin
+    and Lim (1984).
     """
     previous = 0 * estimate
     for _ in range(n_iters):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral
 
 import numpy as np
@@ -190,15 +190,9 @@ class TacotronSTFT(nn.Module):
     @classmethod
     def from_config(cls, config: AudioConfig) -> TacotronSTFT:
         """Build the transform of a corpus."""
-        return cls(
-            filter_length=config.filter_length,
-            hop_length=config.hop_length,
-            win_length=config.win_length,
-            n_mel_channels=config.n_mel_channels,
-            sampling_rate=config.sampling_rate,
-            mel_fmin=config.mel_fmin,
-            mel_fmax=config.mel_fmax,
-        )
+        settings = asdict(config)
+        del settings["max_wav_value"]  # of no effect
+        return cls(**settings)
 
     def mel_spectrogram(self, audio: Tensor) -> Tensor:
         """Log-mels (B, M, T), float32, of audio (B, N) in [-1, 1]; T = N // hop_length + 1.

@@ -132,8 +132,8 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
             file.write(content)
 
 
-def load_checkpoint(path: Path, map_location: str | torch.device = "cpu", *, resuming: bool = False) -> dict[str, Any]:
-    """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
+def load_checkpoint(path: Path, *, resuming: bool = False) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU, without running code from it. A bare state_dict is returned as {"state_dict": …}.
 
     Malformed entries that only resuming needs are an error with `resuming`, and left out otherwise.
 
@@ -146,9 +146,9 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu", *, res
     if not os.access(path, os.R_OK):
         raise DataError(f"{path}: no permission to read the checkpoint")
     if path.suffix == SAFETENSORS:
-        return _load_safetensors(path, map_location, resuming)
+        return _load_safetensors(path, resuming)
     try:
-        checkpoint = load_tensors(path, map_location, _plain_data())
+        checkpoint = load_tensors(path, _plain_data())
     except Exception as error:  # bytes that are no pickle raise any kind of error
         raise DataError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, dict):
@@ -176,10 +176,10 @@ def _safetensors(path: Path, part: str = "") -> ModuleType:
         ) from None
 
 
-def _load_safetensors(path: Path, map_location: str | torch.device, resuming: bool) -> dict[str, Any]:
+def _load_safetensors(path: Path, resuming: bool) -> dict[str, Any]:
     package = _safetensors(path)
     try:
-        with package.safe_open(path, framework="pt", device=str(map_location)) as file:
+        with package.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             # copies, since products round differently with the unaligned addresses of the file
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)

@@ -38,14 +38,16 @@ def save_tensors(value: Any, file: BinaryIO) -> None:
         raise
 
 
-def load_tensors(path: Path, map_location: str | torch.device = "cpu", safe: Sequence[Any] = ()) -> Any:
-    """Read a file of torch.save after checking its checksums; `safe` lists classes allowed besides tensors and containers.
+def load_tensors(path: Path, safe: Sequence[Any] = ()) -> Any:
+    """Read a file of torch.save onto the CPU after checking its checksums.
+
+    `safe` lists classes allowed besides tensors and containers.
 
     Raises DamagedFileError, OSError, or any error that damaged bytes cause in torch.load.
     """
     sizes = check_archive(path)
     with torch.serialization.safe_globals(list(safe)):
-        content = torch.load(path, map_location=map_location, weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     tensors = dict(named_tensors(content))
     problems = [f"{name}: {problem}" for name, tensor in tensors.items() if (problem := tensor_problem(tensor))]
     if not problems and sizes is not None:

@@ -33,21 +33,19 @@ MAX_LOSSES = 2000  # most points of a curve
 MAX_SYMBOL_TICKS, SYMBOL_ROW = 80, 0.15  # most symbols along an axis, each in a row of so many inches
 
 
-def plot_mel_pair(
-    target: Array, predicted: Array, title: str = "", *, hop_length: int | None = None, sampling_rate: int | None = None
-) -> Figure:
+def plot_mel_pair(target: Array, predicted: Array, *, hop_length: int, sampling_rate: int) -> Figure:
     """Draw a target log-mel spectrogram (M, T) above a predicted one (M, T'), on one time axis and one colour scale."""
     figure = _new_figure(5.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
     mels = [_mask_outside(target), _mask_outside(predicted)]
     limits = _limits(mels)
-    seconds = _frame_seconds(hop_length, sampling_rate)
+    seconds = hop_length / sampling_rate  # of a frame
     for axes, mel, name in zip((upper, lower), mels, ("target", "predicted"), strict=True):
-        image = _draw_mel(axes, mel, seconds, limits)
+        image = _draw(axes, mel, "magma", seconds, limits)
         axes.set_title(name, loc="left")
+        axes.set_ylabel("mel channel")
     lower.set_xlim(0, max(mel.shape[1] for mel in mels) * seconds or 1)
-    lower.set_xlabel(_time_label(hop_length, sampling_rate))
-    figure.suptitle(title)
+    lower.set_xlabel("time (s)")
     figure.colorbar(image, ax=(upper, lower), label="log magnitude (nat)", pad=0.01)
     return figure
 
@@ -74,13 +72,13 @@ def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title
     return figure
 
 
-def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
+def plot_gate(target: Array, predicted: Array) -> Figure:
     """Draw the stop gate over decoder steps: the target (T,), 0 then 1, and the predicted probability (T,)."""
     figure = _new_figure(3.0)
     axes = figure.add_subplot()
     axes.plot(_mask_outside(target), drawstyle="steps-mid", color="0.45", linewidth=2, label="target")
     axes.plot(_mask_outside(predicted), color="tab:orange", linewidth=1.5, label="predicted")
-    axes.set(title=title, xlabel="decoder step", ylabel="probability of stopping", ylim=(-0.05, 1.05))
+    axes.set(xlabel="decoder step", ylabel="probability of stopping", ylim=(-0.05, 1.05))
     axes.margins(x=0.01)
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left")
@@ -148,11 +146,6 @@ def _new_figure(height: float) -> Figure:
     return Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
 
 
-def _draw_mel(axes: Axes, mel: np.ma.MaskedArray, seconds: float, limits: tuple[float, float]) -> AxesImage:
-    axes.set_ylabel("mel channel")
-    return _draw(axes, mel, "magma", seconds, limits)
-
-
 def _draw(
     axes: Axes,
     values: np.ma.MaskedArray,
@@ -184,14 +177,6 @@ def _mask_outside(values: Array) -> np.ma.MaskedArray:
     """Return the values as a float32 array with NaN and infinity, which a diverged run produces, masked out."""
     array = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, np.float32)
     return np.ma.masked_invalid(array)
-
-
-def _frame_seconds(hop_length: int | None, sampling_rate: int | None) -> float:
-    return hop_length / sampling_rate if hop_length and sampling_rate else 1.0
-
-
-def _time_label(hop_length: int | None, sampling_rate: int | None) -> str:
-    return "time (s)" if hop_length and sampling_rate else "frame"
 
 
 def _spell(symbol: str) -> str:

@@ -1,4 +1,4 @@
-"""Everything a synthesis leaves behind: the sound file and subtitles of each line, a live stream, the record of finished lines.
+"""What a synthesis leaves behind: sound file, picture and subtitles of each line, a live stream, the record of finished lines.
 
 The record, which a later run with --resume reads to skip lines, is inference.jsonl in the output folder, with one JSON object per
 line. The first object has the seed and a digest of the settings; each other one has a line's number, its file, and a digest of
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from common.audio.audio_processing import SAMPLE_FORMATS, save_audio, to_pcm
+from common.data.pictures import plot_alignment, save_figure
 from common.errors import DataError, explain_refusal, shorten
 from common.files import atomic_write, make_folder, open_to_append, parse_json, writing
 from common.inference.stages import Line, Speech
@@ -42,6 +43,12 @@ def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMP
     pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
     shown = shorten(" ".join(text.split()))
     return f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s  {shown}{pieces}{warning}"
+
+
+def write_picture(path: Path, text: str, speech: Speech, symbols: list[str]) -> None:
+    """Draw the alignment of a text's frames with its symbols, which are named unless the text was cut."""
+    names = symbols if speech.pieces == 1 else None  # the pieces have different symbols
+    save_figure(path, plot_alignment(speech.alignment, names, title=shorten(text)))
 
 
 def how_to_play(path: Path) -> str:

@@ -84,9 +84,18 @@ def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float
 
 
 def timed_parts(
-    advance: Callable[[], Tensor | None], samples: int, device: torch.device
+    steps: Iterator[Tensor], samples: int, device: torch.device, half: torch.dtype | None = None
 ) -> Generator[Tensor, None, tuple[Tensor, float]]:
-    """Yield the first `samples` of parts (1, n) until `advance` has no more; return all (1, N), and the seconds they took."""
+    """Yield the first `samples` of parts (1, n); return all (1, N), and the seconds they took, computed in `half`.
+
+    Inference mode must not be on while the consumer of the parts runs.
+    """
+
+    @torch.inference_mode()
+    def advance() -> Tensor | None:
+        with precision.autocast(device, half):
+            return next(steps, None)
+
     parts: list[Tensor] = []
     total = 0.0
     while True:
@@ -106,11 +115,8 @@ class NeuralVocoder:
         self, loaded: LoadedModel, audio: AudioConfig, device: torch.device, half: bool, sigma: float, strength: float
     ) -> None:
         assert isinstance(loaded.spec.inference, VocoderInference)
-        self.stages, self.model, self.flag = (
-            loaded.spec.inference,
-            loaded.model,
-            loaded.spec.flag.replace("-", "_"),
-        )  # in the log
+        self.stages, self.model = loaded.spec.inference, loaded.model
+        self.flag = loaded.spec.flag.replace("-", "_")  # in the log
         self.audio, self.hop_length, self.device = audio, audio.hop_length, device
         self.half = precision.half_dtype(device, half)
         self.sigma, self.strength = sigma, strength
@@ -146,7 +152,7 @@ class NeuralVocoder:
         ((_, clip),) = clips_of_one_length(mels, lengths)
         steps = self.stages.stream(self.model, clip, self.sigma, finish, draws)
         samples = int(lengths[0]) * self.hop_length  # frames to samples
-        audio, total = yield from timed_parts(partial(self._advance, steps), samples, self.device)
+        audio, total = yield from timed_parts(steps, samples, self.device, self.half)
         return audio, self._numbers(lengths, total - denoising, denoising)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> NeuralVocoder:
@@ -159,12 +165,6 @@ class NeuralVocoder:
         elif strength == 0:
             other.denoiser = None
         return other
-
-    @torch.inference_mode()
-    def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
-        """Return the next part, computed in inference mode, which must not be on while the consumer of the parts runs."""
-        with precision.autocast(self.device, self.half):
-            return next(steps, None)
 
     def _denoise(self, audio: Tensor) -> tuple[Tensor, float]:
         if self.denoiser is None:
@@ -197,7 +197,7 @@ class GriffinLimVocoder:
         peak = predict_peak(clip, self.stft)
         steps = (limit(part, peak) for part in griffin_lim_in_parts(clip, self.stft, self._generator()))
         samples = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
-        audio, total = yield from timed_parts(partial(self._advance, steps), samples, self.device)
+        audio, total = yield from timed_parts(steps, samples, self.device)
         return audio, self._numbers(lengths, total)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> GriffinLimVocoder:
@@ -206,14 +206,9 @@ class GriffinLimVocoder:
         other.seed = seed
         return other
 
-    @torch.inference_mode()
-    def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
-        return next(steps, None)
-
     def _invert(self, mels: Tensor, lengths: Tensor) -> Tensor:
-        clips = self._clips(mels, lengths)
         sounds = []
-        for clip in clips:
+        for clip in self._clips(mels, lengths):
             whole = griffin_lim(clip, self.stft, generator=self._generator())[0]
             sounds.append(limit(whole, predict_peak(clip, self.stft)))
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)

@@ -122,8 +122,8 @@ def _world() -> Any:
     return pyworld
 
 
-def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.ndarray:
-    """Compute mel-cepstra (F, order + 1) of power spectra (F, W), evenly spaced from 0 Hz to half the sampling rate.
+def mel_cepstra(envelope: np.ndarray, alpha: float) -> np.ndarray:
+    """Compute mel-cepstra (F, ORDER + 1) of power spectra (F, W), evenly spaced from 0 Hz to half the sampling rate.
 
     They are the c in log|X(w)| = c0 + sum over m of c_m cos(m v(w)), where v is the frequency warped by an all-pass with constant
     `alpha` (Tokuda et al. 1994). As coefficients of a Fourier series in v they are integrals over v, computed here over w.
@@ -133,7 +133,7 @@ def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.nd
     # weight of each bin in the trapezoidal rule, doubled for the cosine series except for c0
     share = np.full(len(omega), 2.0)
     share[[0, -1]] = 1.0
-    basis = np.cos(np.outer(_warp(omega, alpha), np.arange(order + 1))) * (slope * share / (len(omega) - 1))[:, None]
+    basis = np.cos(np.outer(_warp(omega, alpha), np.arange(ORDER + 1))) * (slope * share / (len(omega) - 1))[:, None]
     basis[:, 0] /= 2
     return 0.5 * np.log(envelope) @ basis
 

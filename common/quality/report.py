@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from common.audio.audio_processing import FORMATS, encode
 from common.progress import counted
 from common.quality.words import Errors
 from common.tables import text_table
@@ -25,7 +26,7 @@ from common.tables import text_table
 Array = npt.NDArray[Any]
 
 
-OGG_BLOCK = 65536  # samples; libsndfile's encoder runs out of stack beyond a minute and a half at once
+RESAMPLES, LIMITS = 1000, (2.5, 97.5)  # draws of a bootstrap, and the percentiles of its interval
 TEMPLATE = "report.html"
 RECORDINGS = "recordings"  # the name of the system that they are
 GAP = 2  # spaces between the columns of a text table
@@ -112,20 +113,14 @@ def pooled_rate(pairs: np.ndarray) -> float:
 def bootstrap(
     values: Sequence[float] | Sequence[tuple[int, int]] | np.ndarray,
     statistic: Callable[[np.ndarray], float] = mean,
-    n: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
 ) -> Interval:
-    """Compute a statistic and its confidence interval over lines drawn from the same source.
+    """Compute a statistic and its 95 % confidence interval over lines drawn from the same source; equal arguments, equal limits.
 
     scipy.stats.bootstrap, method="percentile", gives the same numbers, but takes a second to import.
 
     Args:
         values: a number per line (L,), or a pair (errors, count) per line (L, 2), resampled together. Lines with nan are ignored.
         statistic: maps such an array to a number: `mean`, `pooled_rate`.
-        n: number of resamples, drawn with replacement.
-        seed: seed of the resamples; equal arguments give equal limits.
-        level: confidence level, 0 to 1.
 
     With fewer than two lines the limits are nan.
     """
@@ -133,8 +128,8 @@ def bootstrap(
     lines = lines[~np.isnan(lines.reshape(len(lines), -1)).any(axis=1)] if len(lines) else lines
     if len(lines) < 2:
         return Interval(statistic(lines) if len(lines) else math.nan, math.nan, math.nan)
-    draws = np.random.default_rng(seed).integers(len(lines), size=(n, len(lines)))
-    low, high = np.percentile([statistic(lines[draw]) for draw in draws], [50 * (1 - level), 50 * (1 + level)])
+    draws = np.random.default_rng(0).integers(len(lines), size=(RESAMPLES, len(lines)))
+    low, high = np.percentile([statistic(lines[draw]) for draw in draws], LIMITS)
     return Interval(statistic(lines), float(low), float(high))
 
 
@@ -147,12 +142,12 @@ def summary(system: System) -> dict[str, Interval]:
     }
 
 
-def capped_error_rate(system: System, key: str = "wer") -> float:
-    """Pool the errors of a system's lines, capping each line's at its number of words; nan if nothing is counted.
+def capped_error_rate(system: System) -> float:
+    """Pool the wrong words of a system's lines, capping each line's at its number of words; nan if nothing is counted.
 
     The usual rate counts all insertions, so a single line on which the decoder never stops would outweigh all others.
     """
-    pairs = [line.counts[key].cap() for line in system.lines if key in line.counts]
+    pairs = [line.counts["wer"].cap() for line in system.lines if "wer" in line.counts]
     return pooled_rate(np.array(pairs, dtype=float).reshape(-1, 2))
 
 
@@ -320,14 +315,8 @@ def _box(name: str, line: ReportLine, rate: int) -> Box:
 
 def _ogg(sound: Array, rate: int) -> str:
     """Encode sound (N,) in [-1, 1] as Ogg Vorbis in base64, a fifth of a wav's size."""
-    import soundfile
-
-    file = io.BytesIO()
     samples = np.clip(sound, -1, 1) if len(sound) else np.zeros(1)  # a file needs at least one sample
-    with soundfile.SoundFile(file, "w", rate, 1, format="OGG", subtype="VORBIS") as ogg:
-        for start in range(0, len(samples), OGG_BLOCK):
-            ogg.write(samples[start : start + OGG_BLOCK])
-    return base64.b64encode(file.getvalue()).decode()
+    return base64.b64encode(encode(samples, rate, "ogg", FORMATS["ogg"])).decode()
 
 
 def _png(picture: Array) -> str:

@@ -41,15 +41,15 @@ class StateBytes(NamedTuple):
         return sum(self)
 
 
-def state_bytes(model: nn.Module, optimizer_slots: int = 2) -> StateBytes:
+def state_bytes(model: nn.Module) -> StateBytes:
     """Count the bytes of a model's training state in this process, which do not depend on the batch size.
 
-    Adam has two slots of a parameter's size. The count leaves out DistributedDataParallel's buckets, which are as large as the
+    Adam has two averages of a parameter's size. The count leaves out DistributedDataParallel's buckets, which are as large as the
     gradients, and the optimizer's step counts.
     """
     weights = sum(map(_bytes, (*model.parameters(), *model.buffers())))
     gradients = sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
-    return StateBytes(weights, gradients, optimizer_slots * gradients)
+    return StateBytes(weights, gradients, 2 * gradients)
 
 
 def _bytes(tensor: Tensor) -> int:
