@@ -43,7 +43,7 @@ def test_a_log_has_a_line_for_each_item_after_the_interval(monkeypatch, capsys: 
 # A command without the packages of an extra names them and the script that installs them
 
 
-def test_missing_packages_are_named_and_others_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_packages_are_named_and_others_are_not_and_help_needs_none(capsys, monkeypatch) -> None:
     require("bash install.sh", "torch", "numpy", help_from="serving.config")
     with pytest.raises(SystemExit) as stop:
         require("bash install.sh", "torch", "no_such_package", "nor_this", help_from="serving.config")
@@ -51,6 +51,10 @@ def test_missing_packages_are_named_and_others_are_not(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == (
         "error: not installed: no_such_package, nor_this; `bash install.sh` installs what this command needs\n"
     )
+    monkeypatch.setattr(sys, "argv", ["studio", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        require("bash install.sh", "no_such_package", help_from="studio.arguments")
+    assert stop.value.code == 0 and "usage: python -m studio " in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -212,10 +216,3 @@ def test_help_fills_paragraphs_and_keeps_commands(monkeypatch) -> None:
     paragraph = "A first sentence of a paragraph. And its second, which is as\nlong.\n"
     assert f"{paragraph}\npython -m a  # this\npython -m b\n\n    and this\n" in shown
     assert "  --no-end    no end\n" in shown and parser.parse_args(["--no-no-end"]).no_end is False
-
-
-def test_help_needs_no_extras(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["studio", "--help"])
-    with pytest.raises(SystemExit) as leaving:
-        require("bash install.sh", "no_such_package", help_from="studio.arguments")
-    assert leaving.value.code == 0 and "usage: python -m studio " in capsys.readouterr().out

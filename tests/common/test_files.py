@@ -13,15 +13,6 @@ import pytest
 
 from common import files
 from common.errors import DataError
-from common.files import (
-    atomic_link,
-    atomic_write,
-    decode_lines,
-    move_aside,
-    open_to_append,
-    read_lines,
-    remove_leftovers,
-)
 
 
 def names(folder):
@@ -29,20 +20,20 @@ def names(folder):
 
 
 def write(path, content=b"x"):
-    with atomic_write(path) as file:
+    with files.atomic_write(path) as file:
         file.write(content)
 
 
 def test_nothing_shows_before_the_end_nor_after_a_failure(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"old")
-    with atomic_write(path) as file:
+    with files.atomic_write(path) as file:
         file.write(b"new")
         file.flush()
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
     assert names(tmp_path) == ["f"]
-    with pytest.raises(RuntimeError, match="half-way"), atomic_write(path) as file:
+    with pytest.raises(RuntimeError, match="half-way"), files.atomic_write(path) as file:
         file.write(b"ne")
         raise RuntimeError("half-way")
     assert path.read_bytes() == b"new"
@@ -50,13 +41,13 @@ def test_nothing_shows_before_the_end_nor_after_a_failure(tmp_path):
     (tmp_path / "other").touch()
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
     write(tmp_path / ("n" * 255))  # as long a name as the system allows
-    atomic_link(tmp_path / ("l" * 255), "n" * 255)
+    files.atomic_link(tmp_path / ("l" * 255), "n" * 255)
     assert (tmp_path / ("l" * 255)).read_bytes() == b"x"
 
 
 def test_refusals_name_the_file_and_not_the_temporary_one(tmp_path, monkeypatch):
     (tmp_path / "f").mkdir()
-    with pytest.raises(IsADirectoryError) as refusal, atomic_write(tmp_path / "f"):
+    with pytest.raises(IsADirectoryError) as refusal, files.atomic_write(tmp_path / "f"):
         pass
     assert (refusal.value.filename, names(tmp_path)) == (str(tmp_path / "f"), ["f"])
 
@@ -64,7 +55,7 @@ def test_refusals_name_the_file_and_not_the_temporary_one(tmp_path, monkeypatch)
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(place))
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(OSError, match=f"{tmp_path}/g'$"), atomic_write(tmp_path / "g"):
+    with pytest.raises(OSError, match=f"{tmp_path}/g'$"), files.atomic_write(tmp_path / "g"):
         pass
 
 
@@ -123,11 +114,11 @@ def test_only_files_of_killed_writers_are_leftovers(tmp_path):
     new_link.symlink_to("gone")
     os.utime(old_link, (1, 1), follow_symlinks=False)
     (tmp_path / "mine.tmp").touch()
-    with atomic_write(tmp_path / "f") as file:
+    with files.atomic_write(tmp_path / "f") as file:
         file.write(b"x")
-        remove_leftovers(tmp_path)
+        files.remove_leftovers(tmp_path)
     assert names(tmp_path) == [new_link.name, "f", "mine.tmp"]
-    remove_leftovers(tmp_path / "none")
+    files.remove_leftovers(tmp_path / "none")
 
 
 def test_moving_aside_takes_the_first_free_number_and_leaves_devices_and_links_alone(tmp_path):
@@ -135,24 +126,24 @@ def test_moving_aside_takes_the_first_free_number_and_leaves_devices_and_links_a
     (tmp_path / "n_3.json").symlink_to("gone")
     for number, wanted in enumerate(["n_1.json", "n_4.json"]):
         (tmp_path / "n.json").write_text(str(number))
-        assert move_aside(tmp_path / "n.json") == tmp_path / wanted
+        assert files.move_aside(tmp_path / "n.json") == tmp_path / wanted
         assert (tmp_path / wanted).read_text() == str(number)
     (tmp_path / "folder").mkdir()
-    assert move_aside(tmp_path / "folder") == tmp_path / "folder_1"
-    assert move_aside(tmp_path / "none.json") is None
+    assert files.move_aside(tmp_path / "folder") == tmp_path / "folder_1"
+    assert files.move_aside(tmp_path / "none.json") is None
     assert names(tmp_path) == ["folder_1", "n_1.json", "n_2.json", "n_3.json", "n_4.json"]
     (tmp_path / "device").symlink_to("/dev/null")
     (tmp_path / "log").symlink_to("file")
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
     for name in ("device", "log", "pipe"):
-        assert move_aside(tmp_path / name) is None
+        assert files.move_aside(tmp_path / name) is None
     assert {"device", "file", "log", "pipe"} <= set(names(tmp_path))
 
 
 def test_appends_reach_regular_files_alone(tmp_path):
     for text in (b"one", b"two"):
-        with open_to_append(tmp_path / "file") as file:
+        with files.open_to_append(tmp_path / "file") as file:
             file.write(text)
     assert (tmp_path / "file").read_bytes() == b"onetwo"
     (tmp_path / "dangling").symlink_to("none")
@@ -161,9 +152,9 @@ def test_appends_reach_regular_files_alone(tmp_path):
         listener.bind(os.path.relpath(tmp_path / "socket"))
     for name, kind in (("dangling", "symbolic link"), ("pipe", "named pipe"), ("socket", "socket")):
         with pytest.raises(DataError, match=f"{name}: is a {kind}, expected a regular file to append to"):
-            open_to_append(tmp_path / name)
+            files.open_to_append(tmp_path / name)
     with pytest.raises(IsADirectoryError):
-        open_to_append(tmp_path)
+        files.open_to_append(tmp_path)
     assert names(tmp_path) == ["dangling", "file", "pipe", "socket"]
 
 
@@ -186,7 +177,7 @@ def test_files_without_lines(tmp_path, name, content, message):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(DataError) as caught:
-        read_lines(path, "expected phrases")
+        files.read_lines(path, "expected phrases")
     assert str(caught.value).startswith(f"{path}: {message}") and "\n" not in str(caught.value)
 
 
@@ -207,10 +198,10 @@ def test_pipes_are_texts_up_to_a_limit(tmp_path, monkeypatch):
         writer.join()
 
     with feed(b"one\ntwo\n" + b" " * 999_991):
-        assert read_lines(pipe) == ["one", "two"]
+        assert files.read_lines(pipe) == ["one", "two"]
     message = "pipe: more than 1 MB from a named pipe; save it as a file"
     with feed(b"x" * 1_000_001), pytest.raises(DataError, match=message):
-        read_lines(pipe)
+        files.read_lines(pipe)
 
 
 def test_lines_are_those_of_pythons_text_mode(tmp_path):
@@ -220,18 +211,18 @@ def test_lines_are_those_of_pythons_text_mode(tmp_path):
     path.write_bytes("\ufeff".encode() + "\r\n".join(lines).encode() + b"\r\n \n\r\n")
     with path.open(encoding="utf-8-sig") as file:
         expected = [line.removesuffix("\n") for line in file]
-    assert read_lines(path) == expected[:5] == lines
-    assert decode_lines(path, keep_blank_end=True) == (expected, {})
+    assert files.read_lines(path) == expected[:5] == lines
+    assert files.decode_lines(path, keep_blank_end=True) == (expected, {})
     path.write_bytes(b"\xef\xbb\xbf \n")
-    assert decode_lines(path) == ([], {})
+    assert files.decode_lines(path) == ([], {})
 
 
 def test_every_line_that_is_not_utf_8_is_named(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"good\ncaf\xe9\n\0\nalso good\n\xff\xfe\n")
-    assert decode_lines(path).texts == ["good", "", "", "also good", ""]
+    assert files.decode_lines(path).texts == ["good", "", "", "also good", ""]
     with pytest.raises(DataError) as caught:
-        read_lines(path)
+        files.read_lines(path)
     assert str(caught.value).splitlines() == [
         f"{path}:2: byte 0xe9 at column 4 is not UTF-8",
         f"{path}:3: holds a NUL character: not a text file, or not UTF-8",

@@ -111,6 +111,7 @@ def floats(path: Path, value: float) -> None:
 
 NOT_AUDIO = r"not an audio file, or damaged \("
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "raw": (lambda path: path.write_bytes(bytes(400)), "not an audio file, or one without a header, expected wav"),
     "missing": (lambda path: None, "no such audio file$"),
     "a folder": (Path.mkdir, "no such audio file$"),
     "empty": (Path.touch, NOT_AUDIO),
@@ -131,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_files_that_are_refused(tmp_path: Path, kind: str) -> None:
-    path, (make, message) = tmp_path / "a.wav", REFUSED[kind]
+    path, (make, message) = tmp_path / f"a.{'raw' if kind == 'raw' else 'wav'}", REFUSED[kind]
     make(path)
     assert re.match(f"{re.escape(str(path))}: {message}", failure(load_audio, path, RATE))
 
@@ -159,6 +160,11 @@ def overwrite(content: bytes) -> bytes:
     return cut(content, 0.5) + b"\x55" * 50 + content[len(content) // 2 + 50 :]
 
 
+def promise(content: bytes) -> bytes:
+    """State eight thousand million samples in a FLAC file's header."""
+    return content[:21] + bytes([content[21] | 2]) + content[22:]
+
+
 FLAC, OGG = "not an audio file, or damaged (", "cut short, it stops before its last Ogg page"
 
 
@@ -169,6 +175,7 @@ FLAC, OGG = "not an audio file, or damaged (", "cut short, it stops before its l
         *(("a.ogg", partial(cut, part=part), OGG) for part in (0.5, 0.999)),
         ("a.ogg", lambda content: content[: content.rindex(b"OggS")], OGG),  # between pages: libsndfile reads the rest
         ("a.flac", overwrite, FLAC),
+        ("a.flac", promise, FLAC),
         ("a.ogg", overwrite, "cut short or damaged, "),
     ],
 )
@@ -238,15 +245,15 @@ def test_magnitudes_have_the_mels_they_came_from_and_are_nearer_than_the_pseudo_
     assert ours < 0.2 * np.linalg.norm(want)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("frames", [8, 33, 600])
-def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> None:
-    """Shorter than a part, longer by one frame, and so long that the middle parts reach neither end."""
-    mels = stft.mel_spectrogram(torch.from_numpy(voice(frames * 256)).float()[None])
+@pytest.mark.parametrize("frames", [8, 33, 700])
+def test_parts_of_griffin_lim_are_its_audio(frames: int) -> None:
+    """Shorter than a part, longer by one frame, and so long that a middle part with its context reaches neither end."""
+    stft = TacotronSTFT(filter_length=128, hop_length=32, win_length=128, n_mel_channels=20)
+    mels = stft.mel_spectrogram(torch.from_numpy(voice(frames * 32)).float()[None])
     whole = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(3))
     parts = list(griffin_lim_in_parts(mels, stft, torch.Generator().manual_seed(3)))
     starts = [start for start in (0, 32, 288, 544) if start < frames]
-    assert [part.shape[1] // 256 for part in parts] == [b - a for a, b in pairwise([*starts, frames])]
+    assert [part.shape[1] // 32 for part in parts] == [b - a for a, b in pairwise([*starts, frames])]
     assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-3 * whole.abs().max()
 
 
@@ -274,11 +281,11 @@ def test_iterations_are_the_papers(stft: TacotronSTFT) -> None:
     t_previous = np.zeros_like(c)
     for _ in range(5):
         t = scipy.signal.stft(audio_of(c), **framing, boundary="even", padded=False)[2]
-        c = t + 0.9 * (t - t_previous)
+        c = t + 0.99 * (t - t_previous)
         c = magnitude * np.exp(1j * np.angle(c))
         t_previous = t
     want = audio_of(c) / scipy.signal.get_window("hann", 1024).sum()  # scipy's inverse multiplies by the window's sum
-    got = griffin_lim(mels, stft, n_iters=5, momentum=0.9, generator=torch.Generator().manual_seed(5))[0].numpy()
+    got = griffin_lim(mels, stft, n_iters=5, generator=torch.Generator().manual_seed(5))[0].numpy()
     assert got.shape == want.shape == (11 * 256,)
     assert np.abs(got - want).max() < 1e-3 * np.abs(want).max()
 
@@ -315,17 +322,6 @@ def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
     got = griffin_lim(mels.cuda(), TacotronSTFT().cuda(), 3, generator=torch.Generator().manual_seed(0))
     assert got.is_cuda
     assert float((got.cpu() - want).norm() / want.norm()) < 1e-2
-
-
-def test_samples_without_a_header_and_a_header_that_promises_eight_thousand_million_samples(tmp_path: Path) -> None:
-    (tmp_path / "clip.raw").write_bytes(bytes(400))
-    assert "one without a header, expected wav" in failure(load_audio, tmp_path / "clip.raw", RATE)
-    path = tmp_path / "long.flac"
-    save_audio(path, torch.zeros(3000), RATE)
-    contents = bytearray(path.read_bytes())
-    contents[21] |= 2
-    path.write_bytes(contents)
-    assert "damaged" in failure(load_audio, path, RATE)
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_missing(tmp_path: Path, monkeypatch) -> None:

@@ -25,14 +25,15 @@ from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
 
-# spec/interface.md's, by the model's name: the arguments of the published models' constructors
-PUBLISHED_CONFIG = {
-    "Tacotron2": "mask_padding n_mel_channels n_symbols symbols_embedding_dim encoder_kernel_size encoder_n_convolutions"
+# The arguments of the published models' constructors, by the model's name.
+WAVEGLOW_CONFIG = {"n_mel_channels", "n_flows", "n_group", "n_early_every", "n_early_size", "WN_config"}
+TACOTRON2_CONFIG = (
+    "mask_padding n_mel_channels n_symbols symbols_embedding_dim encoder_kernel_size encoder_n_convolutions"
     " encoder_embedding_dim attention_rnn_dim attention_dim attention_location_n_filters attention_location_kernel_size"
     " n_frames_per_step decoder_rnn_dim prenet_dim max_decoder_steps gate_threshold p_attention_dropout"
-    " p_decoder_dropout postnet_embedding_dim postnet_kernel_size postnet_n_convolutions decoder_no_early_stopping",
-    "WaveGlow": "n_mel_channels n_flows n_group n_early_every n_early_size WN_config",
-}
+    " p_decoder_dropout postnet_embedding_dim postnet_kernel_size postnet_n_convolutions decoder_no_early_stopping"
+)
+PUBLISHED_CONFIG = {"Tacotron2": set(TACOTRON2_CONFIG.split()), "WaveGlow": WAVEGLOW_CONFIG}
 PUBLISHED = {"epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"}
 OURS = {"data", "iteration", "seed"}
 MODELS = pytest.mark.parametrize("model", RECIPE)
@@ -100,42 +101,23 @@ def test_inspect_as_text(capsys) -> None:
     assert text.startswith(without.rstrip("\n")) and "upsample.weight" not in without
 
 
-LAYOUTS = {
-    "published, of several GPUs": (
-        small(state_dict={"module.a.weight": torch.ones(2)}, optimizer={"param_groups": [{"lr": 0.5}], "state": {}}),
-        "the published recipe's; names begin with module. (DistributedDataParallel)",
-    ),
-    "two wrappers": (
-        small(state_dict={"module.1.a.weight": torch.ones(2)}),
-        "weights, with epoch, config; names begin with module.1. (DistributedDataParallel)",
-    ),
-    "Apex": (
-        small(optimizer={"param_groups": [], "state": {}}, amp={"loss_scaler0": {"loss_scale": 512.0}}),
-        "the published recipe's; state of Apex amp",
-    ),
-    "bare": ({"a.weight": torch.ones(2)}, "bare state_dict"),
-    "folded": (
-        small(state_dict={"WN.0.in_layers.0.weight": torch.ones(2)}),
-        "weights, with epoch, config; weight normalisation folded into weight",
-    ),
-    "fused": (
-        small(state_dict={"WN.0.cond_layer.weight_g": torch.ones(2), "WN.0.cond_layer.weight_v": torch.ones(2)}),
-        "weights, with epoch, config; weight normalisation as weight_g and weight_v, "
-        "one fused cond_layer where others have cond_layers",
-    ),
-    "parametrized": (
-        small(state_dict={"a.parametrizations.weight.original1": torch.ones(2)}),
-        "weights, with epoch, config; weight normalisation as PyTorch's parametrizations",
-    ),
-}
+PARTLY = "weights, with epoch, config"
+ADAM, APEX = {"optimizer": {"param_groups": [], "state": {}}}, {"amp": {"loss_scaler0": {"loss_scale": 512.0}}}
+LAYOUTS = [
+    ("module.a.weight", ADAM, "the published recipe's", "names begin with module. (DistributedDataParallel)"),
+    ("module.1.a.weight", {}, PARTLY, "names begin with module.1. (DistributedDataParallel)"),
+    ("a.weight", ADAM | APEX, "the published recipe's", "state of Apex amp"),
+    ("WN.0.in_layers.0.weight", {}, PARTLY, "weight normalisation folded into weight"),
+    ("WN.0.cond_layer.bias", {}, PARTLY, "one fused cond_layer where others have cond_layers"),
+    ("WN.0.end.weight_v", {}, PARTLY, "weight normalisation as weight_g and weight_v"),
+    ("a.parametrizations.weight.original1", {}, PARTLY, "weight normalisation as PyTorch's parametrizations"),
+]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_inspect_tells_layouts_apart(tmp_path: Path, capsys, layout: str) -> None:
-    content, said = LAYOUTS[layout]
-    kind, _, remarks = said.partition("; ")
-    expected = f"\nlayout             {kind}\nremarks            {remarks or 'none'}\n"
-    assert expected in inspect_text(write_pt(tmp_path / "c.pt", content), capsys)
+@pytest.mark.parametrize(("name", "entries", "layout", "remarks"), LAYOUTS)
+def test_inspect_tells_layouts_apart(tmp_path: Path, capsys, name: str, entries: dict, layout: str, remarks: str):
+    path = write_pt(tmp_path / "c.pt", small(state_dict={name: torch.ones(2)}, **entries))
+    assert f"\nlayout             {layout}\nremarks            {remarks}\n" in inspect_text(path, capsys)
 
 
 def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
@@ -165,6 +147,7 @@ def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
 
 def test_what_is_not_there_is_none_and_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
     text = inspect_text(write_pt(tmp_path / "c.pt", {"w": torch.ones(1)}), capsys)
+    assert "\nlayout             bare state_dict\nremarks            none\n" in text
     absent = "model epoch iteration seed learning_rates optimizer_states scaler random_states config data"
     for label in absent.split():
         assert re.search(rf"^{label} +none$", text, flags=re.MULTILINE), label
@@ -201,7 +184,7 @@ def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path
     converted = convert(train_tiny_model(model), out)
     assert "cuda_rng_state_all is empty, as no GPU was used" in capsys.readouterr().out
     assert set(converted) == PUBLISHED | OURS
-    assert set(converted["config"]) == set(PUBLISHED_CONFIG[model].split())
+    assert set(converted["config"]) == PUBLISHED_CONFIG[model]
     assert all(differences(converted[key], ours[key]) == [] for key in (PUBLISHED | OURS) - {"config"})
     assert converted["config"].items() <= ours["config"].items()
     states = [fresh_state(model, tmp_path), fresh_state(model, tmp_path)]

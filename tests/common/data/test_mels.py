@@ -129,7 +129,7 @@ def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists:
         assert label.exists() and (tmp_path / "mels" / "c.pt").exists()
 
 
-def test_a_mel_comes_back_as_it_was_saved_and_half_mels_are_widened(tmp_path: Path) -> None:
+def test_a_mel_comes_back_as_it_was_saved_half_mels_are_widened_and_none_is_a_recording(tmp_path: Path) -> None:
     assert mel_path_of(Path("data/corpus/clock/a.b.ogg")) == Path("data/corpus/mels/a.b.pt")
     mel = torch.randn(10, 7)
     save_mel(tmp_path / "new" / "a.pt", mel.double())
@@ -140,6 +140,9 @@ def test_a_mel_comes_back_as_it_was_saved_and_half_mels_are_widened(tmp_path: Pa
     torch.save(torch.full((10, 2), 0.5, dtype=torch.float16), tmp_path / "a.pt")
     mel = load_mel(tmp_path / "a.pt", 10)
     assert (mel.dtype, mel.unique().tolist()) == (torch.float32, [0.5])
+    with pytest.raises(DataError, match="a stored mel, expected a recording: add --load-mel-from-disk"):
+        mels.audio_seconds(tmp_path / "a.pt", AudioConfig(), 1)
+    assert mels.audio_seconds(tmp_path / "a.wav", AudioConfig(), 513, 513) == 513 / 22050
 
 
 @pytest.mark.parametrize(
@@ -168,10 +171,3 @@ def test_files_that_are_no_mels(tmp_path: Path, content: object, message: str) -
     with pytest.raises(DataError, match=message) as error:
         load_mel(path, 10)
     assert str(error.value).startswith(f"{path}: ")
-
-
-def test_a_mel_among_recordings_names_the_flag(tmp_path: Path) -> None:
-    save_mel(tmp_path / "a.pt", torch.zeros(10, 3))
-    with pytest.raises(DataError, match="a stored mel, expected a recording: add --load-mel-from-disk"):
-        mels.audio_seconds(tmp_path / "a.pt", AudioConfig(), 1)
-    assert mels.audio_seconds(tmp_path / "a.wav", AudioConfig(), 513, 513) == 513 / 22050

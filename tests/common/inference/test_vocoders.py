@@ -28,7 +28,6 @@ from tests.common.inference.test_stages import (
     Batches,
     FirstMels,
     Outputs,
-    SmallMemory,
     acoustic,
     exhaust,
     simple_voice,
@@ -82,7 +81,7 @@ def vocoder_of(calls: list[Request | float], strength: float, plain: bool, int8:
     return NeuralVocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
 
-def test_a_model_runs_in_the_precision_of_the_vocoder() -> None:
+def test_a_model_runs_in_the_precision_of_the_vocoder_and_int8_is_no_plain_way() -> None:
     vocode, mels, lengths, found = vocoder_of([], 0.0, plain=True), torch.randn(1, 4, 9), torch.tensor([8]), []
     for dtype in (torch.float32, torch.bfloat16):
         vocode.half = None if dtype == torch.float32 else dtype  # --half takes bfloat16 on some CPUs only
@@ -92,9 +91,6 @@ def test_a_model_runs_in_the_precision_of_the_vocoder() -> None:
         found.append(0.5 * (Product().weight.to(dtype) @ mels.to(dtype))[0, 0, :8].repeat_interleave(256).float())
         assert torch.equal(audio[0, : 8 * 256], found[-1]) and torch.equal(torch.cat(parts), found[-1])
     assert not torch.equal(*found)  # the two precisions differ
-
-
-def test_other_weights_and_plain_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="--int8: --plain"):
         vocoder_of([], 0.0, plain=True, int8=True)
 
@@ -206,14 +202,6 @@ def test_values_that_are_not_finite_name_their_line() -> None:
     assert "NaN or infinite mels" in error.value.problems[4]
 
 
-@pytest.mark.parametrize("text", ["abcde-b", "b-abcde", "abcde-abcde"])
-def test_a_line_is_finished_if_all_of_its_pieces_are(text: str) -> None:
-    """A piece of five letters runs to the limit."""
-    (speech, short) = simple_voice(longest_piece=4).speak_batch([Line(text), Line("b-b-b-b")]).speeches
-    assert speech is not None and short is not None
-    assert (speech.finished, short.finished) == (False, True)
-
-
 def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone_and_keeps_no_batch_in_memory() -> None:
     (short, _) = simple_voice().speak_batch([Line("a"), Line("abcdefgh" * 4)]).speeches
     assert short is not None
@@ -223,18 +211,6 @@ def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone_and_keeps_no_batch
     alone, _ = mels_from_texts(["a"], acoustic(), CPU, half=False)
     assert torch.equal(batch.item(1).mels, alone.mels)
     assert batch.item(1).mels.shape[2] == 8
-
-
-def test_means_of_a_run_count_each_item_once() -> None:
-    class HalfFocus(Batches):
-        """An item alone has half of the attention on its symbol."""
-
-        def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
-            outputs = super().infer(ids, lengths)
-            return outputs._replace(alignments=outputs.alignments * (0.5 if len(ids) == 1 else 1.0))
-
-    batch = voice(0, HalfFocus()).speak_batch([Line("abc", 0, number) for number in range(4)], 3)
-    assert batch.numbers["attention_focus"] == pytest.approx((3 * 1.0 + 0.5) / 4)
 
 
 def test_the_seconds_of_a_stream_are_those_of_the_vocoder_or_of_its_denoiser() -> None:
@@ -280,13 +256,6 @@ def test_a_chosen_strength_replaces_that_of_the_voice(chosen: float | None, own:
     assert (one.vocoder.strength, one.vocoder.denoiser is None) == (strength, strength == 0)
 
 
-def test_models_of_different_audio_are_an_error() -> None:
-    with pytest.raises(
-        DataError, match=r"^a model .*: trained with different audio settings: sampling_rate is 8 and 16$"
-    ):
-        untrained_voice({"sampling_rate": 16})
-
-
 def test_a_voice_with_other_settings_leaves_the_first_as_it_is() -> None:
     def settings(voice: Synthesizer) -> tuple[object, ...]:
         config, vocoder = voice.config, voice.vocoder
@@ -330,17 +299,15 @@ def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
     assert one.stream_pieces(one.cut_line(one.lines(["ab-c"])[0]))[0].steps.__next__().max() == 1.0
 
 
-def test_settings_that_inference_may_change_contradict_nothing() -> None:
+def test_settings_that_inference_may_change_contradict_nothing_and_other_audio_does() -> None:
     stored = {"a": 1, "nested": {"x": 2, "y": 3}}
     requested = {"a": 1, "nested": {"x": 5, "y": 4}, "new": 7}
     assert contradictions(requested, stored, frozenset({"x"})) == ["y is 3 in it, 4 as requested"]
     assert len(contradictions(requested, stored)) == 2
     assert contradictions({"nested": {"x": 2}}, {"nested": None}) == []
-
-
-def test_a_text_that_does_not_fit_into_memory_is_named() -> None:
-    with pytest.raises(DataError, match=r"^items 2, 3: not enough memory"):
-        simple_voice(SmallMemory(3)).speak(["abc", "abcd", "abcde", "a"])
+    message = r"^a model .*: trained with different audio settings: sampling_rate is 8 and 16$"
+    with pytest.raises(DataError, match=message):
+        untrained_voice({"sampling_rate": 16})
 
 
 def test_a_model_has_the_options_of_its_file_and_those_that_inference_may_change(tmp_path: Path) -> None:

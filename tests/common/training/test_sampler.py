@@ -72,14 +72,25 @@ def test_validation_takes_all_items_in_their_order_and_a_small_last_batch_reache
 
 
 @pytest.mark.parametrize("bucket_batches", [0, 2])
-@pytest.mark.parametrize("training", [True, False])
-def test_many_processes_see_what_one_with_larger_batches_sees(training: bool, bucket_batches: int) -> None:
-    lengths = torch.randperm(26).tolist()
+@pytest.mark.parametrize(("training", "world", "accumulation"), [(True, 3, 1), (False, 3, 1), (True, 2, 2)])
+def test_many_processes_and_batches_are_one_larger_batch(
+    training: bool, world: int, accumulation: int, bucket_batches: int
+) -> None:
+    lengths = [(7 * item) % 23 for item in range(50)]
     options = {"seed": 3, "training": training, "bucket_batches": bucket_batches}
-    alone = batches(EpochBatches(lengths, 6, **options), epoch=2)
-    ranks = [batches(EpochBatches(lengths, 2, rank=rank, world_size=3, **options), epoch=2) for rank in range(3)]
-    together = [flat(rank[i] for rank in ranks if i < len(rank)) for i in range(len(alone))]
-    assert [sorted(batch) for batch in together] == [sorted(batch) for batch in alone]
+    whole = EpochBatches(lengths, 2 * world * accumulation, **options)
+    parts = [
+        EpochBatches(lengths, 2, rank=rank, world_size=world, accumulation=accumulation, **options)
+        for rank in range(world)
+    ]
+    done = 2 * 2 * world * accumulation if training else 0
+    alone, *ranks = (batches(sampler, 3, done) for sampler in (whole, *parts))
+    for number, batch in enumerate(alone):
+        pieces = [items for rank in ranks for items in rank[accumulation * number :][:accumulation]]
+        assert sorted(flat(pieces)) == sorted(batch)
+        assert not training or [len(items) for items in pieces] == [2] * world * accumulation
+    assert {sampler.batches_per_epoch() for sampler in parts} == {whole.batches_per_epoch()}
+    assert len(ranks[0]) == accumulation * len(alone)
 
 
 def test_buckets_hold_neighbours_in_length() -> None:
@@ -117,24 +128,6 @@ def test_an_epoch_goes_on_with_another_batch_size_if_anything_is_left_of_it() ->
     assert batches(sampler, clips_done=9) == []
     assert batches(sampler, clips_done=30) == []  # of a longer list, shortened since
     assert len(sampler) == 0
-
-
-@pytest.mark.parametrize("bucket_batches", [0, 2])
-def test_accumulated_batches_make_what_one_large_batch_is(bucket_batches: int) -> None:
-    lengths = [(7 * item) % 23 for item in range(50)]
-    words = {"seed": 4, "bucket_batches": bucket_batches}
-    whole = EpochBatches(lengths, 8, **words)
-    parts = [EpochBatches(lengths, 2, rank=rank, world_size=2, accumulation=2, **words) for rank in range(2)]
-    for sampler in (whole, *parts):
-        sampler.start_at(3, 16)
-        assert sampler.batches_per_epoch() == 6
-        assert len(list(sampler)) == len(sampler)
-    taken = [list(sampler) for sampler in parts]
-    for number, batch in enumerate(whole):
-        pieces = [keys for share in taken for keys in share[2 * number : 2 * number + 2]]
-        assert [len(keys) for keys in pieces] == [2, 2, 2, 2]
-        assert sorted(key for keys in pieces for key in keys) == sorted(batch)
-    assert len(taken[0]) == 8
 
 
 def test_a_loader_has_the_batches_of_the_flags_and_validation_no_buckets_or_steps() -> None:

@@ -1,4 +1,4 @@
-"""Steps, faults, validation and saves of two processes, against those of one with all clips; a sharded LSTM."""
+"""Two processes, joined by Gloo: collectives, and steps, faults, validation and saves against those of one with all clips."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ import torch
 import torch.multiprocessing
 from torch import Tensor, nn
 from torch.distributed import fsdp
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.utils.data import DataLoader
 
 import train
 from common.checkpoint.files import load_checkpoint
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.fast import Request
 from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
+from common.run.memory import state_bytes
 from common.training import sharding, snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.loop import train_epoch, train_step
@@ -120,9 +122,61 @@ def save(dist: Dist, folder: Path) -> torch.Tensor:
     return torch.get_rng_state()
 
 
+def averaged_gradient(compression: str, dist: Dist) -> torch.Tensor:
+    """The average gradient of a weight whose gradient in each process is (2 rank + 1) / 7 times 0, 1, 2 …"""
+    model = nn.Linear(64, 64, bias=False)
+    wrapped = distributed.wrap(model, dist, bucket_cap_mb=1, compression=compression)
+    x = torch.arange(64.0)[None] * (2 * dist.rank + 1) / 7
+    wrapped(x).sum().backward()
+    assert model.weight.grad is not None
+    return model.weight.grad
+
+
+def held_back_gradient(x: torch.Tensor, dist: Dist) -> torch.Tensor:
+    """The gradient of the sum over two batches, of which the first is not averaged by itself."""
+    model = nn.Linear(2, 1, bias=False)
+    wrapped = distributed.wrap(model, dist)
+    with sharding.accumulate_only(wrapped):
+        wrapped(x).sum().backward()
+    assert torch.equal(model.weight.grad, x)  # this process's own
+    wrapped(2 * x).sum().backward()
+    return model.weight.grad
+
+
+def own_part_of_a_weight() -> tuple[int, ...]:
+    """The bytes of a process's part of a weight of five rows, which is cut by rows."""
+    model = nn.Linear(4, 5, bias=False)
+    weight = distribute_tensor(model.weight.detach(), init_device_mesh("cpu", (2,)), [Shard(0)])
+    model.weight = nn.Parameter(weight)
+    return tuple(state_bytes(model))
+
+
+def collectives(dist: Dist) -> dict[str, Any]:
+    """What each process gathers from both."""
+    torch.manual_seed(dist.rank)
+    model = distributed.wrap(nn.Linear(2, 1, bias=False), dist)
+    x = torch.tensor([[1.0, 2.0], [3.0, -1.0]])[dist.rank : dist.rank + 1]
+    model(x).square().sum().backward()
+    with pytest.raises(UsageError) as refusal:
+        averaged_gradient("bf16", dist)
+    return {
+        "dist": (dist.rank, dist.local_rank, dist.world_size, dist.is_main),
+        "sum": distributed.all_sum(torch.tensor([1.0 + dist.rank, 10.0]), dist),
+        "gathered": distributed.gather({"rank": dist.rank, "x": x}, dist),
+        "broadcast": distributed.broadcast(f"from {dist.rank}", dist),
+        "weight": model.module.weight.detach(),  # type: ignore[operator]
+        "gradient": model.module.weight.grad,  # type: ignore[union-attr]
+        "compressed": {kind: averaged_gradient(kind, dist) for kind in ("none", "fp16", "powersgd")},
+        "refused": str(refusal.value),
+        "held back": held_back_gradient(x, dist),
+        "own part": own_part_of_a_weight(),
+    }
+
+
 def one_of_two(rank: int, port: int, folder: str) -> None:
+    """Work as one of two processes; LOCAL_RANK places them on two machines."""
     address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", **address}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", **address}
     data = PointsDataset(9)
     with distributed.session(cpu=True, timeout=timedelta(seconds=60)) as dist:
         state = make_state(dist=dist)
@@ -135,6 +189,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         dropped = train_step(state, [batch]).dropped
         after = train_step(state, [data.collate(CLIPS[rank])])
         outputs = {
+            **collectives(dist),
             "step": step._asdict(),
             "weights": weights,
             "dropped": dropped,
@@ -146,6 +201,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         }
         torch.save(outputs, Path(folder, f"{rank}.out"))
         del state
+    assert not torch.distributed.is_initialized()
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +215,40 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def both(folder: Path) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{rank}.out") for rank in range(2)]
+
+
+def test_the_rank_is_the_global_one_and_collectives_reach_every_process(both: list[dict]) -> None:
+    assert [seen["dist"] for seen in both] == [(0, 0, 2, True), (1, 0, 2, False)]
+    rows = [(48, 48, 96), (32, 32, 64)]  # of 16 bytes, of a sharded weight: three, and the other two
+    assert [seen["own part"] for seen in both] == rows
+    for seen in both:
+        assert seen["sum"].tolist() == [3.0, 20.0]
+        assert [item["rank"] for item in seen["gathered"]] == [0, 1]
+        assert [item["x"].tolist() for item in seen["gathered"]] == [[[1.0, 2.0]], [[3.0, -1.0]]]
+        assert seen["broadcast"] == "from 0"
+
+
+def test_gradients_are_the_mean_over_processes(both: list[dict]) -> None:
+    weight = both[0]["weight"]
+    assert torch.equal(weight, both[1]["weight"])
+    torch.manual_seed(0)
+    assert torch.equal(weight, nn.Linear(2, 1, bias=False).weight)  # the main process's
+    xs = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    wanted = (2 * (xs @ weight.T) * xs).mean(0, keepdim=True)  # of the derivative of (x·w)²
+    for seen in both:
+        assert torch.allclose(seen["gradient"], wanted, atol=1e-5)
+        torch.testing.assert_close(seen["held back"], 3 * xs.mean(0, keepdim=True))  # averaged with the last
+
+
+def test_compressed_gradients_are_the_mean_to_their_precision(both: list[dict]) -> None:
+    wanted = (torch.arange(64.0) * 2 / 7).expand(64, 64)
+    for kind, precision in (("none", 2**-22), ("fp16", 2**-10), ("powersgd", 2**-22)):
+        for seen in both:
+            torch.testing.assert_close(seen["compressed"][kind], wanted, rtol=precision, atol=0)
+    # a seventh has more digits than half precision, so the compressed one differs
+    assert not torch.equal(both[0]["compressed"]["fp16"], both[0]["compressed"]["none"])
+    assert both[0]["refused"].startswith("--grad-compression bf16: BF16 all reduce")
+    assert both[0]["refused"].endswith("fp16 works everywhere")
 
 
 def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]) -> None:
