@@ -1,32 +1,17 @@
-"""What people write into the page's fields, and what it says: numbers, tables, and messages without the folders of this machine."""
+"""What the page says: tables, and messages without the folders of this machine."""
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from common.errors import UsageError, printable
+from common.errors import printable
 from studio.project import ROOT
 
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:[^\s/:;,'\"()]+/)*(?=[^\s/:;,'\"()])")  # the folders of an absolute path
-
-
-def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expected: str) -> Any:
-    """Return the number in a field, or None if it is empty. Raises UsageError for other text, and where `kind` makes it NaN."""
-    if not (text := (text or "").strip()):
-        return None
-    try:
-        value = kind(text)
-    except ValueError:
-        value = math.nan
-    if value != value:
-        raise UsageError(f"{name}: {text!r}, expected {expected}, or nothing")
-    return value
 
 
 def without_folders(message: str, projects: Path) -> str:

@@ -1,21 +1,36 @@
-"""The Data tab: a project, its recordings, the recorder of the reading script, and their preparation."""
+"""The Data tab: a project, its recordings, the recorder of the reading script, their preparation, and the review of the clips."""
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
-from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, Start
+from common.progress import counted
+from studio.page.editing import (
+    COLUMNS,
+    Edit,
+    describe_edits,
+    neighbour,
+    note_edit,
+    read_clip,
+    read_rows,
+    save_edits,
+    summarize,
+    table_of,
+)
+from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, Start, make_audio
 from studio.page.reading import check_take, first_open, keep_take, kept_takes, make_take, read_script
-from studio.page.recordings import describe_storage, list_recordings, prepare_argv, store_files
-from studio.page.review_panel import add_review
+from studio.page.recordings import describe_storage, fates_table, list_recordings, prepare_argv, store_files
 from studio.prepare.arguments import TextConfig
+from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project, create_project, list_projects
 
+WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
+Edits = dict[str, Edit]
 ABOUT = """**Rights.** Use recordings of your own voice, or of a speaker who has agreed to this use.
 
 Drop recordings here (wav, flac, mp3, m4a …), and transcripts with the same names (txt, srt, json …) if you have any."""
@@ -74,7 +89,7 @@ def add_files(page: ProjectPage) -> gr.Textbox:
         label="Recordings and transcripts", file_count="multiple", type="filepath", height=150, elem_id="files"
     )
     stored = gr.Textbox(label="Files of this project", interactive=False, lines=1, max_lines=8, elem_id="stored")
-    store = page.context.in_words(functools.partial(store_dropped, page.context))
+    store = page.context.in_words(partial(store_dropped, page.context))
     gr.on([files.upload, page.field.change], store, [files, page.field], [files, stored], **HIDDEN)
     return stored
 
@@ -117,7 +132,7 @@ def add_reading(page: ProjectPage, key: gr.State, stored: gr.Textbox) -> None:
     take.stop_recording(check, take, message, **HIDDEN)
     page.on(keep.click, store, [number, take], [*outputs, stored])
     for button, step in moves:
-        page.on(button.click, functools.partial(move, step), [number], outputs)
+        page.on(button.click, partial(move, step), [number], outputs)
     page.on(key.change, lambda project: show(project, first_open(project)), [], outputs, clears=True)
 
 
@@ -127,3 +142,98 @@ def describe(project: Project, place: int) -> str:
     has_one = ", which has a take" if place in kept else ""
     count = f"Sentence {place + 1} of {len(read_script())}{has_one}; {len(kept)} kept"
     return f'<p>{count}</p><p class="sentence">{escape(read_script()[place])}</p>'
+
+
+class ClipPanel(NamedTuple):
+    """The components of the chosen clip, and the unsaved edits, in the order of `clip_values`."""
+
+    clip: gr.Textbox
+    audio: gr.Audio
+    faults: gr.Textbox
+    recognised: gr.Textbox
+    text: gr.Textbox
+    use: gr.Radio
+    edits: gr.State
+    message: gr.Textbox
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The components that hold edits, in the order of `note`."""
+        return [self.edits, self.clip, self.use, self.text]
+
+
+def add_review(page: ProjectPage, key: gr.State) -> None:
+    """Add the table and the panel of a clip, which are refreshed when `key` changes."""
+    summary = gr.Textbox(label="Clips", interactive=False, lines=2, max_lines=12, elem_id="summary")
+    files = gr.HTML(elem_id="fates", elem_classes="settings")
+    table = gr.Dataframe(
+        headers=list(COLUMNS),
+        interactive=False,
+        wrap=True,
+        max_height=360,
+        column_widths=WIDTHS,
+        label="Clips, the worst first",
+        elem_id="clips",
+    )
+    with gr.Row():
+        previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
+        following = gr.Button("Next clip", min_width=120, elem_id="next")
+    panel = add_clip_panel()
+    save = gr.Button("Save and apply", variant="primary", elem_id="save")
+    outputs = [summary, files, table, *panel]
+    page.on(key.change, partial(review, page.context), [], outputs, clears=True)
+
+    def save_all(project: Project, *values: Any) -> tuple[Any, ...]:
+        page.context.jobs.check_free(project)
+        edits = note(read_rows(project), *values)
+        save_edits(project, edits)
+        return review(page.context, project, values[1], f"saved: {counted(len(edits), 'clip')}")
+
+    def go(distance: int, project: Project, *values: Any, clip: str = "") -> tuple[Any, ...]:
+        rows = read_rows(project)
+        return clip_values(project, neighbour(rows, clip or values[1], distance), note(rows, *values))
+
+    def select(
+        project: Project, edits: Edits, clip: str, use: str | None, text: str, event: gr.SelectData
+    ) -> tuple[Any, ...]:
+        return go(0, project, edits, clip, use, text, clip=str(event.row_value[1]))
+
+    page.on(save.click, save_all, panel.inputs, outputs)
+    page.on(table.select, select, panel.inputs, panel)
+    page.on(previous.click, partial(go, -1), panel.inputs, panel)
+    page.on(following.click, partial(go, 1), panel.inputs, panel)
+
+
+def add_clip_panel() -> ClipPanel:
+    """Add the components of one clip."""
+    clip = gr.Textbox(label="Clip", interactive=False, max_lines=1, elem_id="clip")
+    audio = make_audio("Sound", "clip-audio")
+    with gr.Row():
+        faults = gr.Textbox(label="Faults", interactive=False, min_width=260, elem_id="faults")
+        recognised = gr.Textbox(label="Recognised words", interactive=False, min_width=260, elem_id="recognised")
+    text = gr.Textbox(label="Transcript", lines=2, elem_id="transcript")
+    use = gr.Radio([YES, NO], label="Use this clip", elem_id="use")
+    message = gr.Textbox(label="Edits", interactive=False, lines=1, max_lines=3, elem_id="edits")
+    return ClipPanel(clip, audio, faults, recognised, text, use, gr.State({}), message)
+
+
+def review(context: Context, project: Project, clip: str = "", message: str = "") -> tuple[Any, ...]:
+    """Return the values of all components, without edits; `clip` is the chosen one, if it is there."""
+    rows = read_rows(project)
+    about = context.shorten(summarize(project, rows)), fates_table(project, rows), table_of(rows)
+    return *about, *clip_values(project, neighbour(rows, clip, 0), {}, message)
+
+
+def note(rows: list[ClipRow], edits: Edits | None, clip: str, use: str | None, text: str) -> Edits:
+    """Return the edits together with the panel's."""
+    return note_edit(rows, edits or {}, clip, Edit(use or NO, " ".join((text or "").split())))
+
+
+def clip_values(project: Project, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
+    """Return the panel's values for a clip, with its edit; empty ones without a clip."""
+    words = message or describe_edits(edits)
+    if row is None:
+        return "", None, "", "", "", None, edits, words
+    edit = edits.get(row.clip, Edit(row.use, row.text))
+    sound = read_clip(project, row.clip)
+    return row.clip, sound, row.faults or "none", row.recognised, edit.text, edit.use, edits, words

@@ -7,8 +7,8 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ import numpy.typing as npt
 
 from common.arguments import actions_of
 from common.data.pictures import read_png
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.spec import ModelSpec
 from common.training.arguments import add_training_arguments
 from studio.plan.__main__ import LEARNING_RATE, explain
+from studio.plan.commands import Figures
 from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_plan
-from studio.plan.machine import Figures
 from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
-from studio.wording import html_table, parse_number
+from studio.wording import html_table
 from synthesizer import EMBEDDED
 
 OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
@@ -49,15 +49,19 @@ def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool
     if start.startswith("voice:"):
         other = Project(name=start.removeprefix("voice:"), projects=project.projects)
         start = str(check_inside(other, other.voice))
-    hours = parse_number(limit, "time limit", partial(parse_hours, unit=unit), f"a number of {unit} above 0")
+    hours = parse_hours(limit or "", unit)
     argv += ["--from", start, *(["--hours", str(hours)] if hours else [])]
     return [*argv, *(["--find-lr"] if find_lr else []), *(["--cpu"] if cpu else [])]
 
 
-def parse_hours(limit: str, unit: str) -> float:
-    """Parse a time limit into hours; NaN unless it is above 0 and finite."""
-    value = float(limit) * UNITS.get(unit, math.nan)
-    return value if 0 < value < math.inf else math.nan
+def parse_hours(limit: str, unit: str) -> float | None:
+    """Parse a time limit into hours, None for an empty one. Raises UsageError unless it is above 0 and finite."""
+    if not (text := limit.strip()):
+        return None
+    with suppress(ValueError):
+        if 0 < (hours := float(text) * UNITS.get(unit, math.nan)) < math.inf:
+            return hours
+    raise UsageError(f"time limit: {text!r}, expected a number of {unit} above 0, or nothing")
 
 
 def describe_plan(project: Project) -> str:

@@ -32,9 +32,18 @@ from common.quality.evaluators import INSTALL
 from common.spec import ModelSpec
 from studio.arguments import project_parser
 from studio.plan import proposal
-from studio.plan.commands import data_argv, option_argv, report_options, train_argv
+from studio.plan.commands import (
+    Figures,
+    counts_words,
+    data_argv,
+    measure,
+    option_argv,
+    report_options,
+    run_train,
+    train_argv,
+    usable_threads,
+)
 from studio.plan.file import MODELS, NEED, ModelPlan, Plan, write_plan
-from studio.plan.machine import Figures, counts_words, measure, run_train, usable_threads
 from studio.plan.material import Material, read_material
 from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
 from studio.project import Project
@@ -276,17 +285,13 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
 
 def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
     """Estimate a model's training time from what was measured."""
-    steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures) + figures.first_seconds
+    total = proposal.expected_seconds(settings.epochs, settings.report_every, figures)
     reports = proposal.count_reports(settings.epochs, settings.report_every)
-    parts = [
-        f"{duration(steps)} of steps",
-        f"{duration(reports * figures.report_seconds)} of {counted(reports, 'report')}",
-    ]
-    parts.append(f"{duration(figures.start_seconds)} to start")
-    total = duration(proposal.expected_seconds(settings.epochs, settings.report_every, figures))
-    place = f"{figures.device}, {counted(threads, 'thread')}"
+    reporting = reports * figures.report_seconds
+    steps = f"{duration(total - reporting - figures.start_seconds)} of steps"
+    rest = f"{duration(reporting)} of {counted(reports, 'report')}, {duration(figures.start_seconds)} to start"
     source = f"an estimate from {len(figures.step_seconds)} measured steps and one report"
-    return f"{total} at most on {place}: {', '.join(parts)}; {source}"
+    return f"{duration(total)} at most on {figures.device}, {counted(threads, 'thread')}: {steps}, {rest}; {source}"
 
 
 def parse_args(argv: list[str]) -> PlanOptions:

@@ -12,7 +12,7 @@ from common.progress import HOUR, MINUTE, counted, duration, size
 from common.run.memory import USABLE, split_batch
 from common.spec import Advice, ModelSpec
 from common.training.checkup import WITHOUT_PACKAGES
-from studio.plan.machine import Figures
+from studio.plan.commands import Figures
 from studio.plan.material import Material
 
 REPORTS = 20  # a run

@@ -35,7 +35,6 @@ from studio.prepare.lists import (
     write_lists,
 )
 from studio.prepare.matching import find_transcripts
-from studio.prepare.recognition import check_packages, recognise
 from studio.prepare.review import (
     NO,
     YES,
@@ -54,8 +53,10 @@ from studio.prepare.texts import (
     RECOGNISED,
     WORDS,
     ClipText,
+    check_packages,
     has_words,
     needs_words,
+    recognise,
     recognise_parts,
     remove_parts,
     texts_of,

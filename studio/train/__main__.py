@@ -30,14 +30,12 @@ from common.system import require_posix
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.arguments import project_parser
-from studio.plan.commands import option_argv, sharpen_command, train_argv
+from studio.plan.commands import counts_words, option_argv, sharpen_command, train_argv, train_command
 from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
-from studio.plan.machine import counts_words, train_command
 from studio.project import Project, lock_project
 from studio.train.process import RunEnding, run_training, wait_for_earlier
 from studio.train.progress import ModelProgress, TrainingProgress, digest
-from studio.train.run_log import RunLog
-from studio.voice.lines import LOG, TrainingLines
+from studio.train.run_log import LOG, RunLog, TrainingLines
 from studio.voice.voice import best_checkpoint, sharpened, write_voice
 
 START = 10.0  # seconds that train.py takes to start, before its own time limit counts

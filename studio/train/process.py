@@ -22,7 +22,7 @@ from common.run.child import end_with
 from common.run.interrupt import StopRequest
 from common.run.nvlog import RECORD
 from common.run.run_folder import occupy
-from studio.plan.machine import environment
+from studio.plan.commands import environment
 
 DRAIN = 5.0  # seconds to print what it said last
 TICK = 0.2  # seconds between polls of the process

@@ -1,8 +1,7 @@
-"""The card of a voice, README.md: its data, its training and its figures; and names for measures, which the page shares."""
+"""The card of a voice, README.md: its data, its training and its figures."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,20 +15,9 @@ from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
 from studio.train.progress import TrainingProgress
+from studio.train.run_log import CAPPED, PERCENT, WORDS
 from studio.voice.verdict import CLOSE_WORDS
 
-PERCENT = 100.0
-CAPPED = LOGGED_AS["wer"]
-# Measures in the log that readers of the page understand, in the page's order: their words, and a factor for the number.
-WORDS: dict[str, tuple[str, float]] = {
-    CAPPED: ("wrong words", PERCENT),
-    "cer": ("wrong letters", PERCENT),
-    "ran_to_limit": ("lines that do not stop", PERCENT),
-    "coverage": ("text that attention reads", PERCENT),
-    "mos": ("naturalness, 1 to 5", 1),
-    "mcd": ("distance from the recordings in dB (MCD)", 1),
-    "mel_distance": ("distance of mels from the recordings", 1),
-}
 WORDS_IN_CARD = {**WORDS, "wer": WORDS[CAPPED], **dict.fromkeys(("loss", "val_loss"), ("validation loss", 1))}
 RIGHTS = """## Rights
 
@@ -140,17 +128,6 @@ def _use(facts: Facts) -> str:
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
     return markdown_table("<" * len(header), header, rows)
-
-
-def describe_measures(values: Mapping[str, float]) -> str:
-    """Describe the known measures of a report."""
-    parts = []
-    for name, (words, factor) in WORDS.items():
-        value = values.get(name, math.nan)
-        if not math.isnan(value):
-            unit = " %" if factor == PERCENT else ""
-            parts.append(f"{words} {factor * value:.3g}{unit}")
-    return ", ".join(parts)
 
 
 def column_of(name: str) -> str:

@@ -34,15 +34,14 @@ from common.inference.voice_folder import CONFIG, read_voice_folder
 from common.quality.report import System
 from common.training.checkup import spread
 from models import REGISTRY
+from studio.plan.commands import counts_words
 from studio.plan.file import NEED, ModelPlan, Plan
-from studio.plan.machine import counts_words
 from studio.plan.material import Material, read_material
 from studio.plan.proposal import LINES
 from studio.project import Project
 from studio.train.progress import TrainingProgress
-from studio.train.run_log import RunLog
+from studio.train.run_log import LOG, RunLog
 from studio.voice.card import Facts, card
-from studio.voice.lines import LOG
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
 

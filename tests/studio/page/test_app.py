@@ -1,4 +1,4 @@
-"""The page without a browser: contrasts of WCAG 2 at level AA, fields of numbers, and events that take turns."""
+"""The page without a browser: contrasts of WCAG 2 at level AA, its messages, and events that take turns."""
 
 import asyncio
 import re
@@ -8,11 +8,10 @@ import pytest
 
 pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
 
-from common.errors import UsageError
 from studio.jobs.jobs import Jobs
 from studio.page.app import make_page, make_theme
 from studio.page.events import Context
-from studio.wording import parse_number, without_folders
+from studio.wording import without_folders
 from tests.recipe import ROOT
 
 NAMES = {"white": "#ffffff", "black": "#000000"}
@@ -66,14 +65,6 @@ def test_texts_have_enough_contrast(mode: str, text: str, background: str) -> No
     if mode == "dark":
         variables |= variables_of(dark)
     assert contrast(colour(text, variables), colour(background, variables)) >= 4.5
-
-
-def test_fields_are_numbers_or_empty() -> None:
-    assert parse_number(" 5 ", "seed", int, "a whole number") == 5
-    assert parse_number("", "seed", int, "a whole number") is parse_number(None, "seed", int, "a whole number") is None
-    for text, kind in (("many", int), ("nan", float), ("1.5", int)):
-        with pytest.raises(UsageError, match=f"seed: '{text}', expected a number, or nothing"):
-            parse_number(text, "seed", kind, "a number")
 
 
 def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.plan import proposal
 from studio.plan.__main__ import trainable_models
-from studio.plan.commands import option_argv, train_argv
+from studio.plan.commands import Figures, environment, option_argv, train_argv, usable_threads
 from studio.plan.file import Plan, read_plan, write_plan
-from studio.plan.machine import Figures, environment, usable_threads
 from studio.plan.material import Material, read_material
 from studio.plan.proposal import PlanRequest
 from studio.plan.warm_starts import count_weights, find_starts

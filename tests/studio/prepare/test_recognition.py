@@ -1,4 +1,4 @@
-"""studio/prepare/recognition.py against an endpoint that behaves well, badly, and for a while badly."""
+"""Recognised words of studio/prepare/texts.py, against an endpoint that behaves well, badly, and for a while badly."""
 
 import json
 from dataclasses import replace
@@ -11,10 +11,10 @@ import pytest
 import soundfile
 
 from common.errors import DataError
-from studio.prepare import recognition
+from studio.prepare import texts
 from studio.prepare.arguments import TextConfig
 from studio.prepare.ledger import ClipSound, Ledger
-from studio.prepare.recognition import recognise
+from studio.prepare.texts import recognise
 
 httpx = pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
 
@@ -74,13 +74,13 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
 
 
 def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(texts, "FIRST_WAIT", 0.01)
     endpoint.plan = [(503, b"busy"), (429, b"slow down"), httpx.ConnectError("gone")]
     with Ledger(tmp_path / "words.jsonl") as ledger:
         assert len(recognise(sounds, CONFIG, ledger, 1)) == 2
     assert len(endpoint.requests) == 5
     monkeypatch.undo()
-    monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(texts, "FIRST_WAIT", 0.01)
     settings, message = TextConfig(transcriber="http://127.0.0.1:9/v1"), "--transcriber http://127.0.0.1:9/v1/audio"
     with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
         recognise(sounds, settings, ledger, 1)

@@ -19,7 +19,8 @@ from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
 from studio.train.progress import TrainingProgress
-from studio.voice.card import Facts, card, cell_of, choice_of, column_of, describe_measures
+from studio.train.run_log import describe_measures
+from studio.voice.card import Facts, card, cell_of, choice_of, column_of
 from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, Listener, choose_vocoder, judge
 from studio.voice.voice import (
     best_checkpoint,
