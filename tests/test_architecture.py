@@ -182,7 +182,7 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
     assert wrong_imports(is_upward, "studio") == []
     with_gradio = {source.name for source in RECIPE if "gradio" in {module for _, module in imports(source.tree)}}
     with_gradio = {name.removeprefix("studio/page/") for name in with_gradio if name.startswith("studio/")}
-    frame = {"app.py", "events.py", "review_panel.py"}
+    frame = {"app.py", "events.py"}
     assert {name for name in with_gradio if not name.endswith("_tab.py")} == frame
     assert len([source for source in RECIPE if source.part == "studio" and source.name.count("/") == 1]) <= 10
 

@@ -24,7 +24,7 @@ from common.training.arguments import add_training_arguments
 from studio.plan.__main__ import LEARNING_RATE, explain
 from studio.plan.commands import Figures
 from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_plan
-from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
+from studio.plan.inputs import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
 from studio.wording import html_table
 from synthesizer import EMBEDDED

@@ -20,8 +20,7 @@ from common.errors import DataError
 from common.training.checkup import spread
 from studio.plan.file import MODELS, settings_of
 from studio.project import Project, check_inside
-from studio.train.progress import ModelProgress, TrainingProgress
-from studio.train.run_log import LOG, RunLog, describe
+from studio.train.progress import LOG, ModelProgress, RunLog, TrainingProgress, describe
 
 TENSORBOARD = "tensorboard"  # of a model's run folder
 CURVE_SECONDS = 10.0  # between updates of the curve

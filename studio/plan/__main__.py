@@ -44,8 +44,7 @@ from studio.plan.commands import (
     usable_threads,
 )
 from studio.plan.file import MODELS, NEED, ModelPlan, Plan, write_plan
-from studio.plan.material import Material, read_material
-from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
+from studio.plan.inputs import EMBEDDED_NAME, Material, Starts, audio_of, count_weights, find_starts, read_material
 from studio.project import Project
 
 LEARNING_RATE = "learning_rate"  # a project's folder of range tests

@@ -13,7 +13,7 @@ from common.run.memory import USABLE, split_batch
 from common.spec import Advice, ModelSpec
 from common.training.checkup import WITHOUT_PACKAGES
 from studio.plan.commands import Figures
-from studio.plan.material import Material
+from studio.plan.inputs import Material
 
 REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain

@@ -34,8 +34,7 @@ from studio.plan.commands import counts_words, option_argv, sharpen_command, tra
 from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
 from studio.project import Project, lock_project
 from studio.train.process import RunEnding, run_training, wait_for_earlier
-from studio.train.progress import ModelProgress, TrainingProgress, digest
-from studio.train.run_log import LOG, RunLog, TrainingLines
+from studio.train.progress import LOG, ModelProgress, RunLog, TrainingLines, TrainingProgress, digest
 from studio.voice.voice import best_checkpoint, sharpened, write_voice
 
 START = 10.0  # seconds that train.py takes to start, before its own time limit counts

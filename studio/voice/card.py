@@ -12,10 +12,9 @@ from common.training.checkup import LOGGED_AS
 from models import REGISTRY
 from studio.plan.commands import SLACK
 from studio.plan.file import Plan
-from studio.plan.material import Material
+from studio.plan.inputs import Material
 from studio.project import Project
-from studio.train.progress import TrainingProgress
-from studio.train.run_log import CAPPED, PERCENT, WORDS
+from studio.train.progress import CAPPED, PERCENT, WORDS, TrainingProgress
 from studio.voice.verdict import CLOSE_WORDS
 
 WORDS_IN_CARD = {**WORDS, "wer": WORDS[CAPPED], **dict.fromkeys(("loss", "val_loss"), ("validation loss", 1))}

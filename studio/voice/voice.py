@@ -36,11 +36,10 @@ from common.training.checkup import spread
 from models import REGISTRY
 from studio.plan.commands import counts_words
 from studio.plan.file import NEED, ModelPlan, Plan
-from studio.plan.material import Material, read_material
+from studio.plan.inputs import Material, read_material
 from studio.plan.proposal import LINES
 from studio.project import Project
-from studio.train.progress import TrainingProgress
-from studio.train.run_log import LOG, RunLog
+from studio.train.progress import LOG, RunLog, TrainingProgress
 from studio.voice.card import Facts, card
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load

@@ -29,7 +29,7 @@ from models import REGISTRY, default_options
 from serving.answers import read_entries
 from serving.sentences import SentenceCutter
 from studio.plan.file import read_plan, write_plan
-from studio.plan.material import clip_length, read_text_options
+from studio.plan.inputs import clip_length, read_text_options
 from studio.prepare.__main__ import read_settings
 from studio.prepare.lists import select_usable
 from studio.prepare.matching import read_transcript

@@ -40,8 +40,8 @@ SETTINGS = ModelPlan(
 def make_project(project: Project, training: int = 5, validation: int = 2) -> Project:
     """Write the clips and the filelists of a project."""
     rows = (ROOT / "filelists" / "clock_audio_text_train_filelist.txt").read_text().splitlines()
-    project.clips.mkdir(parents=True)
-    project.training_list.parent.mkdir()
+    for folder in (project.clips, project.training_list.parent):
+        folder.mkdir(parents=True)
     lines = []
     for number in SHORT_CLIPS[: training + validation]:
         path, text = rows[number - 1].split("|")

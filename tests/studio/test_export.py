@@ -21,8 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project(name="mine", projects=tmp_path)
+def project(project: Project) -> Project:
     add_voice(project)
     return project
 

@@ -17,7 +17,7 @@ from common.errors import DataError
 from common.files import make_folder
 from studio.jobs.jobs import Job, Jobs, State, job_file
 from studio.jobs.run_files import Run, find_process, write_note
-from studio.project import Project
+from studio.project import Project, create_project
 from studio.train.process import describe_signal
 from tests.browser import wait as wait_for
 from tests.recipe import ROOT
@@ -26,13 +26,6 @@ pytestmark = pytest.mark.slow
 PATIENCE = 60  # seconds; another program may have the machine
 PROBE = "tests.studio.probe_job"
 OUTPUT = "step 1\n100 %\n\\x1b[31mred\nthe end"  # of one that ends, as it is shown
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project(name="one", projects=tmp_path)
-    project.root.mkdir()
-    return project
 
 
 @pytest.fixture
@@ -65,18 +58,9 @@ def end(jobs: Jobs, project: Project, name: str = "train") -> Job:
     return look(jobs, project, name)
 
 
-def test_a_command_runs_to_its_end_with_its_output_in_a_file(jobs, project):
-    assert jobs.find(project, "prepare") is None
-    start(jobs, project, "end", name="prepare")
-    job = end(jobs, project, "prepare")
-    assert (job.state, job.exit_code) == (State.FINISHED, 0)
-    assert job.tail() == OUTPUT
-    assert job.log.parent == project.root / "jobs"
-    assert job.message == f"python -m {PROBE} has finished."
-
-
-def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
-    job = start(jobs, project, "wait")
+def test_pause_saves_once_and_the_same_command_goes_on_to_its_end(jobs, project):
+    assert jobs.find(project, "train") is None
+    start(jobs, project, "wait")
     assert look(jobs, project).state is State.RUNNING
     jobs.pause(project, "train")
     wait_for(lambda: "stopping after this step" in look(jobs, project).tail())
@@ -86,10 +70,11 @@ def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
     assert job.tail().splitlines()[-1] == "saved" and job.tail().count("stopping after this step") == 1
     start(jobs, project, "end")
     job = end(jobs, project)
-    assert job.state is State.FINISHED
+    assert (job.state, job.exit_code) == (State.FINISHED, 0)
+    assert job.message == f"python -m {PROBE} has finished."
     assert job.tail() == OUTPUT, "the output of the earlier run is no part of this one's"
     assert job.log.read_text().count("step 1") == 2
-    with pytest.raises(DataError, match="one: no train is running"):
+    with pytest.raises(DataError, match="mine: no train is running"):
         jobs.pause(project, "train")
 
 
@@ -113,7 +98,7 @@ def test_every_command_lets_an_interrupt_in():
 def test_a_run_goes_on_without_its_server_and_a_later_one_finds_it(jobs, project, tmp_path):
     code = (
         "import sys; from pathlib import Path; from studio.jobs.jobs import Jobs; from studio.project import Project;"
-        "Jobs(Path(sys.argv[1])).start(Project(name='one', projects=Path(sys.argv[1])), 'train', [sys.argv[2], 'wait'])"
+        "Jobs(Path(sys.argv[1])).start(Project(name='mine', projects=Path(sys.argv[1])), 'train', [sys.argv[2], 'wait'])"
     )
     server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), PROBE], cwd=ROOT, start_new_session=True)
     assert server.wait(PATIENCE) == 0
@@ -156,14 +141,14 @@ def test_a_run_of_another_user_lives_and_is_paused_by_him_alone(jobs, project, m
         patch.setattr(os, "kill", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
         with pytest.raises(DataError, match="is working on it"):
             jobs.start(project, "train", [PROBE, "end"])
-        with pytest.raises(DataError, match="one: another user started this train, and has to pause it"):
+        with pytest.raises(DataError, match="mine: another user started this train, and has to pause it"):
             jobs.pause(project, "train")
     assert look(jobs, project).state is State.RUNNING
 
 
 def test_two_servers_start_one_run(project, tmp_path, monkeypatch):
     """Both look at the same moment, and find the project free."""
-    barrier, launched, results = threading.Barrier(2), [], []
+    barrier, results = threading.Barrier(2), []
     check = Jobs.check_free
 
     def check_slowly(self: Jobs, project: Project) -> None:
@@ -174,13 +159,12 @@ def test_two_servers_start_one_run(project, tmp_path, monkeypatch):
         run = Run(identity="1", words=argv, device=device, pid=1, started=1.0, log_start=0)
         make_folder(project.root / "jobs")
         write_note(job_file(project, name, "json"), asdict(run))
-        launched.append(name)
         return name
 
     def start_run() -> None:
         barrier.wait()
         try:
-            results.append(Jobs(tmp_path).start(project, "train", ["studio.train", "one"]))
+            results.append(Jobs(tmp_path).start(project, "train", ["studio.train", "mine"]))
         except DataError as error:
             results.append(str(error))
 
@@ -192,8 +176,7 @@ def test_two_servers_start_one_run(project, tmp_path, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert launched == ["train"]
-    assert sorted(results) == ["one: studio.train is working on it; wait until it ends, or pause it", "train"]
+    assert sorted(results) == ["mine: studio.train is working on it; wait until it ends, or pause it", "train"]
 
 
 def test_a_damaged_run_file_is_none(jobs, project):
@@ -205,13 +188,12 @@ def test_a_damaged_run_file_is_none(jobs, project):
 
 
 def test_one_run_a_project_and_one_training_a_device(jobs, project, tmp_path):
-    other = Project(name="other", projects=tmp_path)
-    other.root.mkdir()
+    other = create_project(tmp_path, "other")
     start(jobs, project, "wait")
-    with pytest.raises(DataError, match=f"one: {PROBE} is working on it"):
+    with pytest.raises(DataError, match=f"mine: {PROBE} is working on it"):
         Jobs(tmp_path).start(project, "prepare", [PROBE, "end"])
     for name in ("train", "plan"):
-        with pytest.raises(DataError, match="other: the processor is in use by the project one"):
+        with pytest.raises(DataError, match="other: the processor is in use by the project mine"):
             Jobs(tmp_path).start(other, name, [PROBE, "end"])
     start(jobs, other, "end", name="prepare")  # needs no device
     assert end(jobs, other, "prepare").state is State.FINISHED

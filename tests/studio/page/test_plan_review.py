@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,8 +26,7 @@ FIGURES |= {"report_seconds": 5.0, "start_seconds": 7.0}
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = create_project(tmp_path, "mine")
+def project(project: Project) -> Project:
     plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": SETTINGS}, notes={"machine": {"Tacotron2": FIGURES}})
     write_plan(project.plan, plan)
     return project
@@ -71,8 +69,7 @@ def test_an_edit_is_checked_before_it_is_saved(project):
 
 
 STARTS = [{"warm_start": start} for start in ("/etc/passwd", "../voice.pt", "--output=/tmp/x", "x\0y")]
-FILES = ["config_file", "training_files", "symbols_file", "checkpoint_path"]  # and some that are written
-FILES += ["output", "log_file", "dataset_path", "measure"]
+FILES = ["config_file", "training_files", "symbols_file", "output", "log_file", "dataset_path"]  # read and written
 FLAGS = ({"output": "x"}, {"output=/tmp/x": "y"}, {"freeze": ["--output=/tmp/x"]}, {"freeze": "--output=/tmp/x"})
 OPTIONS = [*FLAGS, {"lr-schedule": "cosine"}, *({name: "/etc/passwd"} for name in FILES)]
 
@@ -89,9 +86,7 @@ def test_files_of_projects_may_be_named(project, tmp_path):
     options = {"symbols_file": str(project.symbols), "drop_frame_rate": 0.2, "freeze": None}
     save_plan(project, plan_text(project, warm_start=str(tmp_path / "other" / "voice" / "x.pt"), options=options))
     save_plan(project, plan_text(project, warm_start=None, options={}))
-    outside = tmp_path.parent / f"{tmp_path.name}-outside"
-    outside.mkdir()
-    (tmp_path / "linked").symlink_to(outside)
+    (tmp_path / "linked").symlink_to(tmp_path.parent)
     with pytest.raises(DataError, match="warm_start"):
         save_plan(project, plan_text(project, warm_start=str(tmp_path / "linked" / "x.pt")))
 
@@ -105,25 +100,25 @@ def test_the_words_of_a_plan(project, tmp_path):
     (create_project(tmp_path, "other").root / "voice").mkdir()
     assert start_choices(tmp_path)[2] == ("voice of project other", "voice:other")
     assert plan_argv(project, "voice:other", "", "hours", False, False)[-1] == str(tmp_path / "other" / "voice")
-    for start in ("voice:../x", "voice:missing", "/etc/passwd", "voice:mine"):
+    for start in ("voice:../x", "/etc/passwd", "voice:mine"):
         with pytest.raises(DataError, match="this voice no longer exists"):
             plan_argv(project, start, "", "hours", False, False)
-    for limit in ("0", "-1", "nan", "inf", "many", "1 2"):
-        words = f"time limit: '{limit}', expected a number of hours above 0, or nothing"
+    for limit, unit in (*((text, "hours") for text in ("0", "nan", "inf", "many")), ("1", "weeks")):
+        words = f"time limit: '{limit}', expected a number of {unit} above 0, or nothing"
         with pytest.raises(UsageError, match=words):
-            plan_argv(project, "embedded", limit, "hours", False, False)
+            plan_argv(project, "embedded", limit, unit, False, False)
 
 
 def test_the_plots_of_learning_rates(project):
     assert read_rate_plots(project) == []
-    folder = project.root / "learning_rate"
-    folder.mkdir()
+    path = project.root / "learning_rate" / "learning_rate_Tacotron2.png"
+    path.parent.mkdir()
     figure = plot_losses({1: 2.0, 2: 1.0}, {2: 1.5}, "loss")
-    figure.savefig(folder / "learning_rate_Tacotron2.png")
+    figure.savefig(path)
     ((plot, name),) = read_rate_plots(project)
     np.testing.assert_allclose(plot, figure_pixels(figure), atol=1)
     assert name == "Tacotron2"
-    (folder / "learning_rate_Tacotron2.png").rename(project.projects / "outside.png")
-    (folder / "learning_rate_Tacotron2.png").symlink_to(project.projects / "outside.png")
+    path.rename(project.projects / "outside.png")
+    path.symlink_to(project.projects / "outside.png")
     with pytest.raises(DataError, match="leads out of the project"):
         read_rate_plots(project)

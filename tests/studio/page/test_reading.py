@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from common.audio.audio_processing import resample
 from common.errors import DataError
 from studio.page.reading import Take, check_take, first_open, keep_take, kept_takes, make_take, read_script
 from studio.page.recordings import prepare_argv
-from studio.project import Project, create_project
 from tests.sounds import sentence
 
 RATE = 48000
@@ -16,9 +16,7 @@ RATE = 48000
 @pytest.fixture(scope="module")
 def speech() -> np.ndarray:
     """A sentence at -20 dBFS with half a second of a quiet room around it, (N,) at RATE."""
-    import librosa
-
-    sound = librosa.resample(sentence(1), orig_sr=22050, target_sr=RATE)
+    sound = resample(sentence(1), 22050, RATE)
     sound *= 0.1 / np.sqrt(np.mean(np.square(sound)))
     return np.pad(sound, RATE // 2) + 1e-4 * np.random.default_rng(0).standard_normal(len(sound) + RATE)
 
@@ -48,8 +46,7 @@ def test_a_take_has_its_fault_at_once(speech: np.ndarray, change, fault: str) ->
     assert found.message.startswith("good: ") == (not fault)
 
 
-def test_kept_takes_are_recordings_with_their_sentence(tmp_path, speech: np.ndarray) -> None:
-    project = create_project(tmp_path, "mine")
+def test_kept_takes_are_recordings_with_their_sentence(project, tmp_path, speech: np.ndarray) -> None:
     with pytest.raises(DataError, match="no take yet"):
         make_take(None)
     stereo = np.stack([speech, speech], axis=1)
@@ -60,10 +57,7 @@ def test_kept_takes_are_recordings_with_their_sentence(tmp_path, speech: np.ndar
     assert rate == RATE and np.abs(sound - speech).max() < 2 / 32768
     assert (project.recordings / "script_003.txt").read_text() == read_script()[2] + "\n"
     assert str(project.recordings) in prepare_argv(project, "en", False)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    other = Project(name="linked", projects=tmp_path)
-    other.root.mkdir()
-    other.recordings.symlink_to(outside)
+    project.recordings.rename(tmp_path / "outside")
+    project.recordings.symlink_to(tmp_path / "outside")
     with pytest.raises(DataError, match="leads out of the project"):
-        keep_take(other, 0, make_take((RATE, speech)))
+        keep_take(project, 0, make_take((RATE, speech)))

@@ -9,12 +9,7 @@ from common.errors import DataError
 from studio.page.recordings import describe_storage, fates_table, list_fates, list_recordings, prepare_argv, store_files
 from studio.prepare.report import store_lines
 from studio.prepare.review import ClipRow
-from studio.project import Project, create_project
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return create_project(tmp_path / "projects", "mine")
+from studio.project import create_project
 
 
 def upload(tmp_path: Path, name: str, content: str) -> Path:
@@ -55,11 +50,11 @@ def test_files_dropped_before_there_is_a_project_wait_for_it(tmp_path):
     from studio.page.data_tab import store_dropped
     from studio.page.events import Context
 
-    context = Context(tmp_path / "projects", True, Jobs(tmp_path / "projects"))
+    context = Context(tmp_path, True, Jobs(tmp_path))
     dropped = [str(upload(tmp_path, name, name)) for name in ("a.wav", "a.txt", "b.wav")]
     zone, words = store_dropped(context, dropped[:2], None)
     assert zone == gradio.skip() and words.endswith(": 2")
-    create_project(context.projects, "mine")
+    create_project(tmp_path, "mine")
     assert store_dropped(context, [*dropped, dropped[0]], "mine") == (None, "a.txt\na.wav\nb.wav")
     assert store_dropped(context, None, "mine") == (gradio.skip(), gradio.skip())
 

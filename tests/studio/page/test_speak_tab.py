@@ -13,7 +13,6 @@ import pytest
 from common.audio.audio_processing import to_pcm
 from studio.jobs.jobs import Jobs
 from studio.jobs.run_files import Run, write_note
-from studio.project import Project, create_project
 from synthesizer import Line, SynthesisConfig, Synthesizer
 from tests.browser import wait
 from tests.studio.projects import add_spoken_voice
@@ -26,11 +25,6 @@ from studio.page.events import Context
 from studio.page.speak_tab import ROUTE, Speech, show
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return create_project(tmp_path, "mine")
 
 
 @pytest.fixture

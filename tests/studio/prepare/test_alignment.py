@@ -56,6 +56,9 @@ def test_words_or_clips_without_a_counterpart_stay_alone() -> None:
     assert found == [chapter, "The end."]
     found = assign_words("One two three. Four five six.", ["one two three", "sorry again", "four five six"])
     assert found == ["One two three.", "", "Four five six."]
+    for recognised in ([], ["", "", ""], ["x"]):
+        assert len(assign_words("A few words.", recognised)) == len(recognised)
+        assert assign_words("", recognised) == ["" for _ in recognised]
 
 
 def test_words_that_are_not_recognised_belong_to_their_sentence() -> None:
@@ -71,9 +74,3 @@ def test_pauses_within_sentences_at_their_ends_and_around_foreign_speech() -> No
     assert find_longest_pauses(transcript, [*recognised, "they sat"]) == [*expected, NO_PAUSE]
     foreign = [*recognised[:3], "hello mum who is there", recognised[4], "they sat"]
     assert find_longest_pauses(transcript, foreign)[2:4] == [NO_PAUSE, NO_PAUSE]
-
-
-def test_nothing_recognised() -> None:
-    for recognised in ([], ["", "", ""], ["x"]):
-        assert len(assign_words("A few words.", recognised)) == len(recognised)
-        assert assign_words("", recognised) == ["" for _ in recognised]

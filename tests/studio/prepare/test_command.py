@@ -126,9 +126,22 @@ def test_a_killed_run_resumes_to_the_same_bytes(talk: tuple[Path, Project], tmp_
     assert content(folder) == recordings
 
 
-def test_edits_are_applied_and_survive_a_further_run(talk: tuple[Path, Project], tmp_path: Path) -> None:
+def test_bad_rows_of_a_review_are_one_error_and_good_edits_survive_a_further_run(talk, tmp_path: Path) -> None:
     project = copy_of(talk, tmp_path)
-    rows = table(project)
+    rows, before = table(project), project.training_list.read_bytes()
+    changes = ({"use": "maybe"}, {"text": ""}, {"text": "a|b"}, {"start": "1.5"}, {"clip": "unknown"})
+    write_table(project, [row | change for row, change in zip(rows, [*changes, *[{}] * len(rows)], strict=False)])
+    with pytest.raises(DataError) as error:
+        apply(tmp_path / "out")
+    lines = str(error.value).splitlines()
+    assert [line.partition("clips.tsv:")[2][0] for line in lines] == ["2", "3", "4", "5", "6"]
+    words = ("use: 'maybe'", "text: empty", "'|' in it", "start: '1.5', expected", "'unknown' is not")
+    assert all(part in line for line, part in zip(lines, words, strict=True))
+    write_table(project, [*rows[:5], rows[5] | {"text": "An {open brace."}, *rows[6:]])
+    with pytest.raises(DataError, match=r"clips\.tsv:7: text: "):
+        apply(tmp_path / "out")
+    assert project.training_list.read_bytes() == before
+
     rows[0]["use"], rows[1]["text"] = "No", "Another “text”, with a quote."
     write_table(project, rows)
     apply(tmp_path / "out")
@@ -140,31 +153,6 @@ def test_edits_are_applied_and_survive_a_further_run(talk: tuple[Path, Project],
     later = {row["clip"]: row for row in table(project)}
     assert later[rows[0]["clip"]]["use"] == "no" and later[rows[1]["clip"]]["text"] == rows[1]["text"]
     assert len({row["recording"] for row in later.values()}) == 2
-
-
-def test_all_bad_rows_of_a_review_are_one_error(talk: tuple[Path, Project], tmp_path: Path) -> None:
-    project = copy_of(talk, tmp_path)
-    rows = table(project)
-    rows[0]["use"] = "maybe"
-    rows[1]["text"] = ""
-    rows[2]["text"] = "a|b"
-    rows[3]["start"] = "1.5"
-    rows[4]["clip"] = "unknown"
-    rows[5]["text"] = "An {open brace."
-    write_table(project, rows)
-    before = project.training_list.read_bytes()
-    with pytest.raises(DataError) as error:
-        apply(tmp_path / "out")
-    lines = str(error.value).splitlines()
-    assert [line.partition("clips.tsv:")[2][0] for line in lines] == ["2", "3", "4", "5", "6"]
-    words = ("use: 'maybe'", "text: empty", "'|' in it", "start: '1.5', expected", "'unknown' is not")
-    assert all(part in line for line, part in zip(lines, words, strict=True))
-    for row, good in zip(rows[:5], table(talk[1]), strict=False):
-        row.update(good)
-    write_table(project, rows)
-    with pytest.raises(DataError, match=r"clips\.tsv:7: text: "):
-        apply(tmp_path / "out")
-    assert project.training_list.read_bytes() == before
 
 
 def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_path: Path, capsys) -> None:
@@ -269,8 +257,7 @@ def test_recordings_whose_words_nothing_recognises_are_left_out(tmp_path, capsys
         run(tmp_path / "in", tmp_path / "none", "--language", "de")
 
 
-@pytest.mark.parametrize(("words", "doubles"), [((), 2), (("--allow-several-speakers",), 1)])
-def test_a_copy_in_another_format_is_a_double(words: tuple[str, ...], doubles: int, tmp_path) -> None:
+def test_a_copy_in_another_format_is_a_double(tmp_path) -> None:
     """The clip with a text by people counts. Without voices to compare, only the same samples are known as a copy."""
     for number in range(1, 6):
         text = write_talk(tmp_path / "in" / f"clip{number}.wav", range(number, number + 1))
@@ -278,8 +265,8 @@ def test_a_copy_in_another_format_is_a_double(words: tuple[str, ...], doubles: i
     samples, rate = soundfile.read(tmp_path / "in" / "clip1.wav")
     soundfile.write(tmp_path / "in" / "another.ogg", samples, rate)
     soundfile.write(tmp_path / "in" / "another.flac", samples, rate, subtype="PCM_16")
-    project = run(tmp_path / "in", tmp_path / "out", "--validation", "1", *words)
+    for words, copies in (((), ["another.flac", "another.ogg"]), (["--allow-several-speakers"], ["another.flac"])):
+        project = run(tmp_path / "in", tmp_path / "out", "--validation", "1", *words)
+        found = {row["recording"]: row["faults"] for row in table(project) if "double" in row["faults"]}
+        assert found == dict.fromkeys(copies, "double of clip1")
     assert json.loads(project.settings.read_text())["validation"] == 1  # for later edits
-    rows = table(project)
-    found = {row["recording"]: row["faults"] for row in rows if "double" in row["faults"]}
-    assert found == dict.fromkeys(["another.flac", "another.ogg"][:doubles], "double of clip1")

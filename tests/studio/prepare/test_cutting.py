@@ -80,14 +80,12 @@ def test_clips_have_allowed_lengths_and_all_of_the_speech(tmp_path: Path) -> Non
         assert any(span.start - FRAME <= start and end <= span.end + FRAME for span in spans)
 
 
-def test_a_clip_keeps_the_margin_or_what_silence_there_is(tmp_path: Path) -> None:
+def test_a_clip_keeps_the_margin_or_what_silence_there_is() -> None:
     """At the ends of a recording all of a shorter silence, between two clips half of a shorter pause each."""
     units = [Unit(0.06, 2.0), Unit(2.15, 4.0), Unit(5.0, 7.0)]
     spans = parts_of(units, 7.05, CuttingConfig(margin=0.1))
     assert [span.start for span in spans] == pytest.approx([0.0, 2.075, 4.9])
     assert [span.end for span in spans] == pytest.approx([2.075, 4.1, 7.05])
-    (span,) = parts_of([Unit(0.5, 2.0)], 3.0, CuttingConfig(margin=0.1))
-    assert (span.start, span.end) == (pytest.approx(0.4), pytest.approx(2.1))
 
 
 def test_speech_without_a_pause_is_divided_and_marked(tmp_path: Path) -> None:
@@ -101,8 +99,7 @@ def test_speech_without_a_pause_is_divided_and_marked(tmp_path: Path) -> None:
 def test_a_recording_with_one_text_stays_whole_and_silence_has_no_sounds(tmp_path: Path) -> None:
     talk(tmp_path / "talk.wav", [(1.0, 1.5), (1.0, 0.15), (0.8, 1.5), (1.0, 1.0)])
     levels = measure_levels(tmp_path / "talk.wav")
-    assert len(spans_of(levels, CuttingConfig(), is_one_clip=True)) == 1
-    assert len(spans_of(levels, CuttingConfig(), is_one_clip=False)) == 3
+    assert [len(spans_of(levels, CuttingConfig(), is_one_clip=is_one)) for is_one in (True, False)] == [1, 3]
     for shortest, margin, parts in ((0.2, 0.1, 3), (0.12, 0.3, 4)):  # the pause of 0.15 s lies between both settings
         assert len(units_of(levels, CuttingConfig(min_pause=shortest, margin=margin))) == parts
     levels = SoundLevels(16000, 1, 160000, np.full(1000, -100.0, np.float32))
@@ -200,7 +197,7 @@ def test_a_subtitle_too_long_for_a_clip_is_divided_by_the_words_of_its_parts(tmp
     assert [span.text for span in spans] == ["We went up the hill, past the old mill.", "There we ate. And slept well."]
 
 
-def test_the_division_has_the_lowest_cost_of_all(tmp_path: Path) -> None:
+def test_the_division_has_the_lowest_cost_of_all() -> None:
     """Dynamic programming against every possible division."""
     generator = np.random.default_rng(3)
     config = CuttingConfig()
@@ -209,11 +206,9 @@ def test_the_division_has_the_lowest_cost_of_all(tmp_path: Path) -> None:
         units = [Unit(float(start), float(end)) for start, end in edges.reshape(-1, 2)]
         n = len(units)
         divisions = [(0, *cuts, n) for k in range(n) for cuts in combinations(range(1, n), k)]
-        best = min(
-            sum(cutting.clip_cost(units, *clip, config) for clip in pairwise(division)) for division in divisions
-        )
+        costs = [sum(cutting.clip_cost(units, *clip, config) for clip in pairwise(clips)) for clips in divisions]
         found = sum(cutting.clip_cost(units, *clip, config) for clip in cutting.group(units, config))
-        assert found == pytest.approx(best)
+        assert found == pytest.approx(min(costs))
 
 
 @pytest.mark.parametrize("block", [1000, 2**18])

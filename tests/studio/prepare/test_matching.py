@@ -46,9 +46,8 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "y/h.txt": "Text of h.",
         "notes.txt": "e was recorded in March.\nAll others later, in a room; quiet.\n",
     }
-    found = match(
-        tmp_path, "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav", **files
-    )
+    recordings = "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav"
+    found = match(tmp_path, recordings, **files)
     ours = {path: f"Text of {Path(path).stem}." for path in ("b.mp3", "sub/e.wav", "y/z/h.wav", "k.wav")}
     ours |= {"a.wav": "Text of a, second line.", "c.wav": "Good morning.", "d.wav": "Good morning."}
     assert texts(found) == ours
@@ -123,10 +122,8 @@ def test_texts_in_other_encodings_are_read_and_said_so(tmp_path: Path, text: str
 
 def test_a_file_of_its_own_comes_before_a_row_of_a_table(tmp_path: Path) -> None:
     """Two recordings of one stem share a file; a row names one of them by its ending."""
-    rows = "a|Of the table.\nb.flac|Two.\n"
-    found = match(
-        tmp_path, "a.wav a.flac b.wav b.flac", **{"a.txt": "Own.", "metadata.csv": rows.replace("a|", "a.wav|")}
-    )
+    rows = "a.wav|Of the table.\nb.flac|Two.\n"
+    found = match(tmp_path, "a.wav a.flac b.wav b.flac", **{"a.txt": "Own.", "metadata.csv": rows})
     assert texts(found) == {"a.wav": "Own.", "a.flac": "Own.", "b.flac": "Two."}
     said = "metadata.csv: 2 of 2 rows name a recording here; a file of its own is taken for 1 of them"
     assert said in map(str, found.fates)
@@ -136,13 +133,9 @@ def test_all_bad_rows_of_a_table_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         match(tmp_path, "a.wav b.wav b.flac c.wav", **{"metadata.csv": "a|One.\nb|Two.\nc|\na|Another.\na|b|c|d\n"})
     lines = [line.partition("metadata.csv")[2] for line in str(error.value).splitlines()]
-    assert [line[:3] for line in lines] == [":2:", ":3:", ":4:", ":5:"]
-    assert (
-        "names several recordings: b.flac, b.wav" in lines[0]
-        and "no text" in lines[1]
-        and "another text already" in lines[2]
-    )
-    assert "'a|b|c|d', expected rows id|text" in lines[3]
+    parts = (":2: names several recordings: b.flac, b.wav", ":3: no text", ":4: a.wav has another text already, in")
+    parts += (":5: 'a|b|c|d', expected rows id|text",)
+    assert all(line.startswith(part) for line, part in zip(lines, parts, strict=True))
 
 
 def test_plain_text_and_ends_of_sentences() -> None:

@@ -51,24 +51,26 @@ def sounds(tmp_path: Path) -> list[ClipSound]:
     return [ClipSound(tmp_path / "a.wav", "1"), ClipSound(tmp_path / "b.wav", "2"), ClipSound(tmp_path / "b.wav", "2")]
 
 
-CONFIG = TextConfig(
-    language="de", transcriber="http://words.example/v1/", transcriber_model="m", transcriber_requests=1
-)
+ENDPOINT = {"transcriber": "http://words.example/v1/", "transcriber_model": "m", "transcriber_requests": 1}
+CONFIG = TextConfig(language="de", **ENDPOINT)
+
+
+def recognise_sounds(sounds: list[ClipSound], folder: Path, config: TextConfig = CONFIG) -> dict[str, str]:
+    with Ledger(folder / "words.jsonl") as ledger:
+        return recognise(sounds, config, ledger, 1)
 
 
 def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSCRIBER_API_KEY", "secret")
     endpoint.plan = [GOOD, (200, b'{"text": "Good night."}')]
     for _ in range(2):
-        with Ledger(tmp_path / "words.jsonl") as ledger:
-            assert recognise(sounds, CONFIG, ledger, 1) == {"1": "Good morning.", "2": "Good night."}
+        assert recognise_sounds(sounds, tmp_path) == {"1": "Good morning.", "2": "Good night."}
     first, second = endpoint.requests
     assert (first.url.path, first.headers["authorization"]) == ("/v1/audio/transcriptions", "Bearer secret")
     assert b'filename="a.wav"' in first.content and b'filename="b.wav"' in second.content
     for part in (b'name="language"\r\n\r\nde', b'name="model"\r\n\r\nm', b"RIFF"):
         assert part in first.content
-    with Ledger(tmp_path / "words.jsonl") as ledger:
-        recognise(sounds, replace(CONFIG, transcriber_model="another"), ledger, 1)
+    recognise_sounds(sounds, tmp_path, replace(CONFIG, transcriber_model="another"))
     assert len(endpoint.requests) == 4
     assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
 
@@ -76,14 +78,12 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp
 def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(texts, "FIRST_WAIT", 0.01)
     endpoint.plan = [(503, b"busy"), (429, b"slow down"), httpx.ConnectError("gone")]
-    with Ledger(tmp_path / "words.jsonl") as ledger:
-        assert len(recognise(sounds, CONFIG, ledger, 1)) == 2
-    assert len(endpoint.requests) == 5
-    monkeypatch.undo()
-    monkeypatch.setattr(texts, "FIRST_WAIT", 0.01)
-    settings, message = TextConfig(transcriber="http://127.0.0.1:9/v1"), "--transcriber http://127.0.0.1:9/v1/audio"
-    with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
-        recognise(sounds, settings, ledger, 1)
+    assert len(recognise_sounds(sounds, tmp_path)) == 2 and len(endpoint.requests) == 5
+    endpoint.plan = [httpx.ConnectError("gone")] * 8
+    with pytest.raises(
+        DataError, match=r"^--transcriber http://words\.example/v1/audio/transcriptions: gone; put a key"
+    ):
+        recognise_sounds(sounds, tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, t
 )
 def test_refusals_are_one_error_and_words_so_far_are_stored(endpoint, sounds, tmp_path: Path, answer, message) -> None:
     endpoint.plan = [(200, b'{"text": "first"}'), answer]
-    with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
-        recognise(sounds, CONFIG, ledger, 1)
+    with pytest.raises(DataError, match=message):
+        recognise_sounds(sounds, tmp_path)
     with Ledger(tmp_path / "words.jsonl") as ledger:
         assert list(ledger.values.values()) == ["first"]

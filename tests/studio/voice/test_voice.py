@@ -16,10 +16,9 @@ from common.quality.words import Errors
 from common.training.options import BEST_BY
 from models import REGISTRY
 from studio.plan.file import Plan
-from studio.plan.material import Material
+from studio.plan.inputs import Material
 from studio.project import Project
-from studio.train.progress import TrainingProgress
-from studio.train.run_log import describe_measures
+from studio.train.progress import TrainingProgress, describe_measures
 from studio.voice.card import Facts, card, cell_of, choice_of, column_of
 from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, Listener, choose_vocoder, judge
 from studio.voice.voice import (
@@ -33,7 +32,7 @@ from studio.voice.voice import (
 )
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, skip_without_evaluators, train_tiny_model
-from tests.studio.projects import SETTINGS, add_runs, make_project
+from tests.studio.projects import SETTINGS, add_runs
 
 OTHER = replace(SETTINGS, warm_start=None)
 
@@ -67,8 +66,7 @@ def test_the_strength_of_the_warm_start_stays(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Tacotron2", "WaveGlow"])
-def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(tmp_path, name: str) -> None:
-    project = Project(name="mine", projects=tmp_path)
+def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(project: Project, name: str) -> None:
     folder, checkpoint = project.run(name), load_checkpoint(train_tiny_model(name))
     folder.mkdir(parents=True)
     project.voice.mkdir()
@@ -83,9 +81,9 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(tmp_path, name:
     assert written["data"].get("denoising_strength") == strength
 
 
-def test_a_voice_has_no_file_of_an_earlier_one(tmp_path, monkeypatch) -> None:
+def test_a_voice_has_no_file_of_an_earlier_one(prepared: Project, monkeypatch) -> None:
     """A vocoder that was no longer in the plan stayed, as of another speaker."""
-    project = make_project(Project(name="mine", projects=tmp_path))
+    project = prepared
     add_runs(project)
     (project.voice / "samples").mkdir(parents=True)
     for name in ("waveglow.safetensors", "samples/sample_9.wav"):
@@ -96,13 +94,8 @@ def test_a_voice_has_no_file_of_an_earlier_one(tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(f"studio.voice.voice.{name}", lambda *_, value=value: value)
     write_voice(project, plan, TrainingProgress(project.progress))
     found = {path.relative_to(project.voice).as_posix() for path in project.voice.rglob("*.*")}
-    assert found == {
-        "README.md",
-        "config.json",
-        "tacotron2.safetensors",
-        "samples/sample_1.wav",
-        "samples/sample_2.wav",
-    }
+    samples = {"samples/sample_1.wav", "samples/sample_2.wav"}
+    assert found == {"README.md", "config.json", "tacotron2.safetensors"} | samples
 
 
 # The verdict on a voice: which vocoder is the default, and whether the voice is worse than the embedded one
@@ -150,11 +143,7 @@ def test_words_then_likeness_choose_the_vocoder(griffin_lim, waveglow, pulse_noi
         ((NAN, 0.7, 2.1), (NAN, 0.6, 1), "worse than the embedded one: skipping and repeating more and closer to the"),
         ((NAN, 0.7, 0.9), (NAN, 0.6, 0), "better than the embedded one: skipping and repeating more and closer to the"),
         ((NAN, 0.7, 0.2), (NAN, 0.6, 0), "better than the embedded one: reading as surely and closer to the speaker"),
-        (
-            (0.08, 0.7, 9.9),
-            (0.07, 0.6, 0),
-            "better than the embedded one: as easy to understand and closer to the speaker",
-        ),
+        ((0.08, 0.7, 9.9), (0.07, 0.6, 0), "better than the embedded one: as easy to understand and closer to the"),
         ((0.05, NAN), (0.05, NAN), "better than the embedded one: as easy to understand"),
         ((NAN, NAN), (NAN, NAN), "not judged"),
     ],
@@ -172,12 +161,10 @@ def test_a_voice_is_judged_beside_the_embedded_one(voice, embedded, sentence: st
     assert "Not measured: words, because the recogniser only knows English." in lines
 
 
-def test_a_speaker_is_like_himself_and_silence_like_nobody(tmp_path) -> None:
+def test_a_speaker_is_like_himself_and_silence_like_nobody(project: Project) -> None:
     skip_without_evaluators("resemblyzer")
-
     clips = [ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg" for number in range(1, 6)]
-    project = Project(name="mine", projects=tmp_path)
-    project.training_list.parent.mkdir(parents=True)
+    project.training_list.parent.mkdir()
     for path, listed in ((project.training_list, clips[:1]), (project.validation_list, clips[1:2])):
         path.write_text("".join(f"{clip}|x\n" for clip in listed))
     learned = [found.speaker for found in (listen_to_speaker(project, 22050), Listener(clips[:1], 22050))]
@@ -204,8 +191,8 @@ def test_measures_are_described_in_words_not_in_names_of_the_log() -> None:
     assert (cell_of("wer", 0.25), cell_of("val_loss", 1.5), cell_of("wer", None)) == ("25", "1.5", "-")
 
 
-def test_the_card_has_each_figure_in_its_place(tmp_path) -> None:
-    project, progress = Project(name="mine", projects=tmp_path), TrainingProgress(tmp_path / "progress.json")
+def test_the_card_has_each_figure_in_its_place(project: Project) -> None:
+    progress = TrainingProgress(project.root / "progress.json")
     progress.spend("WaveGlow", 120.0)
     progress.finish("WaveGlow", "", "all 4 epochs")
     settings = replace(OTHER, batch_size=3, grad_accumulation_steps=5, learning_rate=0.25)
@@ -222,9 +209,8 @@ def test_the_card_has_each_figure_in_its_place(tmp_path) -> None:
         vocoder="waveglow",
         samples=["One."],
     )
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in card(facts).splitlines() if line.startswith("|")
-    ]
+    lines = [line for line in card(facts).splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert [row[1] for row in rows if len(row) == 2][2:8] == ["9.0", "90", "5", "8.0", "30", "16000"]
     assert ["WaveGlow", "random weights", "77", "6", "15", "0.25, cosine", "2.0", "all 4 epochs"] in rows
     assert ["2", "50", "1.25"] in rows
