@@ -76,7 +76,6 @@ def add_voice(project: Project) -> None:
     for name in MODELS:
         shutil.copy(train_tiny_model(name), project.voice / f"{REGISTRY[name].flag}.pt")
     (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))
-    (project.voice / "README.md").write_text("# A voice\n")
 
 
 def add_spoken_voice(project: Project) -> None:

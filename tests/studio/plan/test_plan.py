@@ -88,35 +88,39 @@ def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, 
     assert halved.options == advice.options | {"amp": True} and "half precision is fast" in halved.reason
 
 
-def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
-    cpu, gpu = (VOCODER.advise(30, 0, on_gpu).options for on_gpu in (False, True))
-    assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
-    assert "wn_channels" not in VOCODER.advise(30, PUBLISHED, False).options
-    small, published = (VOCODER.advise(30, weights, False).options for weights in (SMALL, PUBLISHED))
-    assert (small["learning_rate"], published["learning_rate"]) == (1e-3, 2e-4)
+@pytest.mark.parametrize(
+    ("weights", "gpu", "channels", "rate"),
+    [(0, False, 64, 1.5e-3), (0, True, 256, 1e-4), (PUBLISHED, False, None, 2e-4), (SMALL, False, None, 1e-3)],
+)
+def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone(weights, gpu, channels, rate) -> None:
+    options = VOCODER.advise(30, weights, gpu).options
+    assert (options.get("wn_channels"), options["learning_rate"]) == (channels, rate)
 
 
 def test_very_short_data_gets_a_warning() -> None:
-    short = material(2)
-    advice = proposal.advise(ACOUSTIC, short, PlanRequest(warm_start="a", weights=SMALL, gpu=True))
+    advice = proposal.advise(ACOUSTIC, material(2), PlanRequest(warm_start="a", weights=SMALL, gpu=True))
     assert "under 5 minutes of speech: expect a rough voice" in advice.reason
-    reasons = [proposal.choose_start(spec, PlanRequest(warm_start=None), short).reason for spec in (ACOUSTIC, QUICK)]
+    request = PlanRequest(warm_start=None)
+    reasons = [proposal.choose_start(spec, request, material(2)).reason for spec in (ACOUSTIC, QUICK)]
     assert "2 min of speech are rarely enough" in reasons[0] and "learns in minutes" in reasons[1]
+
+
+def length_of(measured: Figures, hours: float | None, usual: int = 150) -> dict[str, proposal.Proposed]:
+    return proposal.choose_length(usual, 12, measured, hours)
 
 
 def test_a_budget_limits_the_epochs() -> None:
     measured = figures()  # 25 steps of 2 s: 50 s an epoch
-    assert proposal.choose_length(150, 12, measured, None)["epochs"].value == 150
-    limited = proposal.choose_length(150, 12, measured, 1.0)["epochs"]
+    assert length_of(measured, None)["epochs"].value == 150
+    limited = length_of(measured, 1.0)["epochs"]
     assert limited.value == int(0.9 * 3600 / 50) == 64
     rest = "beside 0 s to start and reports of 0 s, instead of the usual 150; an epoch is 25 steps of 2.00 s"
     assert limited.reason == f"as many as fit into 60 min {rest}"
     slow = replace(measured, first_seconds=500)  # the first epoch measures the clips
-    assert proposal.choose_length(150, 12, slow, 1.0)["epochs"].value == int((0.9 * 3600 - 500) / 50)
+    assert length_of(slow, 1.0)["epochs"].value == int((0.9 * 3600 - 500) / 50)
     assert proposal.expected_seconds(10, 3, slow) == proposal.expected_seconds(10, 3, measured) + 500
-    usual = proposal.choose_length(10, 12, measured, 100.0)["epochs"]
+    usual = length_of(measured, 100.0, 10)["epochs"]
     assert usual.value == 10 and "within 100.0 h;" in usual.reason
-    assert "as many as fit into 72 s" in proposal.choose_length(150, 12, figures(seconds=0.1), 0.02)["epochs"].reason
 
 
 def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
@@ -174,7 +178,7 @@ def test_a_budget_that_is_far_too_short_is_named() -> None:
     # 160 epochs, 19 and 10 reports, two starts: 8,414 s, in 90 % of the time
     assert words == "6 min is far too little here: about 2.6 h are needed for the usual epochs, 150 of A (this plan: 3)"
     assert proposal.describe_need({"A": 150, "B": 10}, {"A": 75, "B": 9}, measured, 0.1) == ""
-    tight = proposal.choose_length(150, 12, figures(report=30, start=30), 1 / 60)["epochs"]
+    tight = length_of(figures(report=30, start=30), 1 / 60)["epochs"]
     assert tight.value == 1
     assert tight.reason.startswith("60 s may be too short for one epoch beside 30 s to start and reports of 2 s;")
 
@@ -190,7 +194,7 @@ def test_a_budget_that_is_far_too_short_is_named() -> None:
 )
 def test_the_start_and_the_reports_are_a_part_of_the_budget(minutes, report, start, epochs, every, lines) -> None:
     """A first report took half of a short budget, which the plan had given to steps; later a quarter."""
-    length = proposal.choose_length(150, 12, figures(report=report, start=start), minutes / 60)
+    length = length_of(figures(report=report, start=start), minutes / 60)
     assert [length[name].value for name in ("epochs", "report_every", "report_lines")] == [epochs, every, lines]
     reports = report * lines / 12 * proposal.count_reports(epochs, every)
     assert start + reports + 50 * epochs <= 60 * minutes and reports <= 0.2 * 60 * minutes
@@ -199,19 +203,19 @@ def test_the_start_and_the_reports_are_a_part_of_the_budget(minutes, report, sta
 
 def test_a_validation_takes_its_time_whatever_the_lines() -> None:
     measured = replace(figures(report=30, start=20), validation_seconds=18)  # a second a line
-    length = proposal.choose_length(150, 12, measured, 5 / 60)  # a fifth of 250 s: 25 s for each of two reports
+    length = length_of(measured, 5 / 60)  # a fifth of 250 s: 25 s for each of two reports
     assert length["report_lines"].value == 7 and "reports of 25 s" in length["epochs"].reason
-    assert proposal.choose_length(150, 12, replace(measured, validation_seconds=30), 5 / 60)["report_lines"].value == 12
-    assert proposal.choose_length(150, 12, replace(measured, validation_seconds=26), 5 / 60)["report_lines"].value == 1
+    for seconds, lines in ((30, 12), (26, 1)):
+        found = length_of(replace(measured, validation_seconds=seconds), 5 / 60)
+        assert found["report_lines"].value == lines
 
 
 def test_the_rate_grows_in_a_tenth_of_a_short_run_and_the_median_step_counts() -> None:
     """A run of 70 steps that warms up for 100 would end before it has the planned rate."""
     measured = figures()  # 25 steps an epoch
-    usual = proposal.choose_warmup(100, 40, measured)
-    assert usual == (100, "the first steps of Adam are small")
-    short = proposal.choose_warmup(100, 3, measured)
-    assert short == (7, "a tenth of the run's 75 steps, instead of the usual 100")
+    assert proposal.choose_warmup(100, 40, measured) == (100, "the first steps of Adam are small")
+    short = (7, "a tenth of the run's 75 steps, instead of the usual 100")
+    assert proposal.choose_warmup(100, 3, measured) == short
     assert proposal.choose_warmup(0, 1, measured).value == 0
     assert proposal.step_seconds(replace(figures(), step_seconds=[1.0, 2.0, 30.0])) == 2.0
     with pytest.raises(DataError, match="no step was measured"):

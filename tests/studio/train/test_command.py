@@ -260,7 +260,6 @@ def test_the_voice_has_the_sharpened_postnet_of_the_best_checkpoint(project: Pro
         return train.sharpen(name, plan, project, stop)
 
     def has_best_weights(plan: Plan) -> bool:
-        """True if the voice has the weights of the best checkpoint; its postnet's alone may be others."""
         write_model(project, name, plan.models[name])
         best = load_checkpoint(best_checkpoint(project, name))["state_dict"]
         voice = load_checkpoint(project.voice / "tacotron2.safetensors")["state_dict"]
