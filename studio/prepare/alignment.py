@@ -20,11 +20,7 @@ CLAUSE_PAUSE, UNMARKED_PAUSE, NO_PAUSE = 3.0, 0.8, 0.0
 
 
 def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
-    """Divide a transcript among clips.
-
-    Args:
-        transcript: the words of the whole recording, in order.
-        recognised: the words that a recogniser found in each clip (K,), in order.
+    """Divide a transcript, the words of a whole recording, among clips (K,) by the words that a recogniser found in each.
 
     Returns the text of each clip (K,), "" if the transcript has none for it. First, the fewest edits of words (Levenshtein, 1966)
     place the clips. Then each boundary moves to the nearby place where the clips on both sides differ least from their recognised
@@ -39,11 +35,7 @@ def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
 
 
 def find_longest_pauses(transcript: str, recognised: Sequence[str]) -> list[float]:
-    """Find the sentence ends of a recording.
-
-    Args:
-        transcript: the words of the whole recording, in order.
-        recognised: the words that a recogniser found in each part (K,) between two pauses, in order.
+    """Find the sentence ends of a recording with this transcript by the words recognised in each part (K,) between two pauses.
 
     Returns, for each part (K,), the longest pause in seconds after which its sentence may still continue: NO_PAUSE at the end of
     a sentence and around speech that the transcript lacks.
@@ -115,13 +107,9 @@ def _fill_gaps(limits: list[list[int]], lengths: Sequence[int], n_words: int) ->
 def _move_boundaries(
     limits: list[list[int]], words: Sequence[str], spoken: Sequence[str], clips: Sequence[str]
 ) -> None:
-    """Move the boundaries between adjacent clips, in place.
+    """Move the boundaries between adjacent clips, `limits` of first word and last + 1 (K,), in place.
 
-    Args:
-        limits: first word and last + 1 of each clip (K,).
-        words: of the transcript (W,), as written.
-        spoken: the same without spaces and marks.
-        clips: the recognised words of each clip (K,), without spaces and marks.
+    `words` of the transcript (W,) are as written; `spoken`, and the recognised words of `clips` (K,), lack spaces and marks.
     """
     with optional_import():
         from rapidfuzz.distance import Levenshtein

@@ -40,9 +40,7 @@ class Unit:
     is_forced: bool = False  # more speech follows it, without a pause
     is_late: bool = False  # it begins within speech
     is_last: bool = False  # speech without a text follows it, so that its clip ends here
-    shared: int | None = (
-        None  # number of the text that it shares with units of the same number, to be divided by its words
-    )
+    shared: int | None = None  # number of a text that it shares with units of the same number, to be divided by words
 
 
 class Span(NamedTuple):
@@ -66,14 +64,10 @@ def units_of(
     is_one_clip: bool = False,
     has_words: bool = False,
 ) -> list[Unit]:
-    """Divide a recording at every pause, or at its subtitles.
+    """Divide a recording at every pause, or at its subtitles, `cues` in order; units then consist of whole ones.
 
-    Args:
-        levels: of the recording.
-        config: limits of the clips.
-        cues: its subtitles, in order; units then consist of whole ones.
-        is_one_clip: the recording has one text; it stays whole if it is short enough.
-        has_words: subtitles too long for a clip are divided at pauses, into units that share a text.
+    A recording that has one text, `is_one_clip`, stays whole if it is short enough. Where there are words, subtitles too long for
+    a clip are divided at pauses, into units that share a text.
     """
     sounds = find_sounds(levels, config.min_pause)
     if not sounds:
@@ -97,12 +91,9 @@ def spans_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> li
 
 
 def join_sentences(units: Sequence[Unit], longest_pauses: Sequence[float], config: CuttingConfig) -> list[Unit]:
-    """Join the units of each sentence that fits into a clip, so that no cut divides it.
+    """Join the units (U,) of each sentence that fits into a clip, so that no cut divides it.
 
-    Args:
-        units: of a recording (U,), in order.
-        longest_pauses: (U,) in seconds, the longest pause after each unit within a sentence.
-        config: limits of the clips.
+    longest_pauses: (U,) in seconds, the longest pause after each unit within a sentence.
     """
     joined: list[Unit] = []
     first = 0

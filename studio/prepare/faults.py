@@ -41,13 +41,9 @@ class Measures(NamedTuple):
 
 
 def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.ndarray) -> Measures:
-    """Measure a clip.
+    """Measure a clip: samples (N, C) in [-1, 1] at `rate` Hz.
 
-    Args:
-        samples: (N, C) in [-1, 1] at `rate` Hz.
-        rate: in Hz.
-        speech: levels (T,) in dBFS of the frames of its speech.
-        pauses: levels (T',) of the frames of the pauses in it and around it.
+    `speech` are levels (T,) in dBFS of the frames of its speech, `pauses` (T',) those of the pauses in it and around it.
     """
     power = float(np.mean(10 ** (speech.astype(np.float64) / 10))) if len(speech) else 10 ** (LOWEST / 10)
     quiet = np.median(pauses) if len(pauses) >= FEWEST_FRAMES else np.percentile(speech, QUIETEST) if len(speech) else 0

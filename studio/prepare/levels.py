@@ -145,14 +145,10 @@ def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[Time
 
 
 def find_silence(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Return True for each sample (N,) within digital silence.
+    """Return True for each sample of a clip as written, (N,) in [-1, 1], N at least 1, within digital silence.
 
     That is a stretch of at least SHORTEST in which each frame of 10 ms has a standard deviation below one step of 16 bits: zeros,
-    any other constant, or dither. A room at -70 dBFS has ten steps.
-
-    Args:
-        audio: a clip as written, (N,) in [-1, 1], N at least 1.
-        rate: in Hz.
+    any other constant, or dither. A room at -70 dBFS has ten steps. The rate is in Hz.
     """
     size = frame_size(rate)
     silent = np.repeat(frame_powers(audio, size) < STEP**2, size)[: len(audio)]
@@ -163,13 +159,9 @@ def find_silence(audio: np.ndarray, rate: int) -> np.ndarray:
 
 
 def fill_silence(audio: np.ndarray, silent: np.ndarray) -> np.ndarray:
-    """Add white noise to the silent samples, BELOW_SPEECH below the root mean square of the others, which do not change.
+    """Add white noise to the silent samples (N,) of a clip, BELOW_SPEECH below the root mean square of the others.
 
-    The clip itself seeds the noise, so copies of a clip stay copies.
-
-    Args:
-        audio: a clip, (N,) in [-1, 1].
-        silent: (N,), of find_silence.
+    Those do not change. The clip itself seeds the noise, so copies of a clip stay copies.
     """
     power = float(np.var(audio[~silent], dtype=np.float64)) if not silent.all() else 0.0
     level = max(math.sqrt(power) * 10 ** (-BELOW_SPEECH / 20), LOWEST_NOISE)

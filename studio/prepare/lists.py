@@ -49,12 +49,9 @@ def clip_path(project: Project, clip: str) -> str:
 
 
 def training_problems(project: Project, rows: Sequence[ClipRow], options: Options) -> dict[str, str]:
-    """Return why training would refuse rows, by clip: for the text, or for the length with that text.
+    """Return why training would refuse rows with texts, by clip: for the text, or for the length with that text.
 
-    Args:
-        project: the project of the clips.
-        rows: rows with texts.
-        options: text_cleaners, symbols and sampling_rate, as in training.
+    `options` are text_cleaners, symbols and sampling_rate, as in training.
     """
     utterances = [Utterance(clip_path(project, row.clip), row.text) for row in rows]
     found = unusable_rows(acoustic_spec(), options | {"dataset_path": str(project.root)}, utterances)

@@ -48,15 +48,9 @@ class Matches:
 def find_transcripts(folder: Path, sources: Sequence[SourceFile], files: Sequence[Path], language: str = "") -> Matches:
     """Find the transcripts of recordings among the other files of their folder.
 
-    Of several for one recording, subtitles take precedence over texts, and both over tables.
-
-    Args:
-        folder: of the recordings.
-        sources: the recordings.
-        files: the others.
-        language: of the recordings; talk.de.srt is preferred where it is "de".
-
-    Raises one DataError for all files that belong to a recording and are no transcripts, and for all bad rows.
+    Of several for one recording, subtitles take precedence over texts, and both over tables; where the language is "de",
+    talk.de.srt does over talk.srt. Raises one DataError for all files that belong to a recording and are no transcripts, and for
+    all bad rows.
     """
     names, found = Names(source.name for source in sources), Matches()
     claims: dict[str, list[Path]] = defaultdict(list)

@@ -187,13 +187,7 @@ class CarriedEdits(NamedTuple):
 
 
 def carry_edits(rows: Sequence[ClipRow], edited: Sequence[ClipRow], proposals: Sequence[ClipRow]) -> CarriedEdits:
-    """Copy the cells that people changed into new rows.
-
-    Args:
-        rows: the rows of this run.
-        edited: the table before this run.
-        proposals: the same table before people edited it.
-    """
+    """Copy the cells that people changed, between `proposals` and `edited`, the table before this run, into its new rows."""
     originals = {row.key: row for row in proposals}
     new = {row.key: row for row in rows}
     lost, n_edited = [], 0

@@ -72,13 +72,7 @@ def describe_voice(path: Path) -> list[float]:
 def is_sound_only(ours: Sequence[ClipSound], ours_sound: Sound, theirs: np.ndarray, theirs_sound: Sound) -> bool:
     """Return True if what sets clips apart is their sound: some of ours, made to sound like them, have their voice.
 
-    Noise, a narrow band and a reverberant room change an embedding as much as another speaker does.
-
-    Args:
-        ours: clips of most voices.
-        ours_sound: their sound.
-        theirs: embeddings (K, D) of the others.
-        theirs_sound: their sound.
+    Noise, a narrow band and a reverberant room change an embedding as much as another speaker does. `theirs` are embeddings (K, D).
     """
     is_worse = theirs_sound.snr < ours_sound.snr - WORSE_SNR or theirs_sound.bandwidth < ours_sound.bandwidth - NARROWER
     sound = theirs_sound if is_worse else Sound(CLEAN, WIDE)
@@ -112,12 +106,9 @@ def degrade(samples: np.ndarray, rate: int, sound: Sound, room: float = 0.0) -> 
 
 
 def find_copies(embeddings: np.ndarray, seconds: Sequence[float], order: Sequence[int]) -> dict[int, int]:
-    """Find clips that repeat another one, as in another format. Returns the index of what each repeats.
+    """Find clips, with embeddings (K, D) of length 1, that repeat another one, as in another format.
 
-    Args:
-        embeddings: (K, D), of length 1.
-        seconds: (K,).
-        order: (K,) indices; of clips that are alike the earliest is the original.
+    Of clips that are alike, the earliest in `order`, indices (K,), is the original. Returns the index of what each repeats.
     """
     copies: dict[int, int] = {}
     originals: list[int] = []
@@ -133,11 +124,7 @@ def find_copies(embeddings: np.ndarray, seconds: Sequence[float], order: Sequenc
 
 
 def find_voices(embeddings: np.ndarray) -> VoiceGroups:
-    """Divide clips into the two groups that differ most, by k-means on the sphere from several starts.
-
-    Args:
-        embeddings: (K, D), of length 1.
-    """
+    """Divide embeddings (K, D) of length 1 into the two groups that differ most, by k-means on the sphere from several starts."""
     if len(embeddings) < FEWEST_CLIPS:
         return VoiceGroups([], 1.0)
     centred = embeddings - embeddings.mean(axis=0)

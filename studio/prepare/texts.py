@@ -97,13 +97,7 @@ def has_words(recording: CutRecording, transcript: Transcript | None) -> bool:
 
 
 def texts_of(recording: CutRecording, transcript: Transcript | None, words: Mapping[str, str] | None) -> list[ClipText]:
-    """Return the texts of a recording's clips, in order.
-
-    Args:
-        recording: its clips.
-        transcript: its words, or None.
-        words: recognised words by the clips' digests; None if nothing was recognised.
-    """
+    """Return the texts of a recording's clips, in order; `words` are those recognised by the clips' digests, if any were."""
     recognised = [words[clip.digest] if words else "" for clip in recording.clips]
     if transcript is None:
         return [ClipText(text, RECOGNISED, text, math.nan, math.nan) for text in recognised]
@@ -137,12 +131,9 @@ def _share(errors: Errors) -> float:
 
 
 def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -> None:
-    """Raise DataError, before hours of work, if packages are missing.
+    """Raise DataError, before hours of work, if packages are missing, also to tell speakers apart.
 
-    Args:
-        config: of the recogniser.
-        is_needed: recordings without a text are recognised even if `config.verify` is off.
-        compares_voices: speakers are told apart.
+    is_needed: recordings without a text are recognised even if `config.verify` is off.
     """
     recognises = (is_needed or config.verify) and bool(config.recogniser)
     if recognises and config.transcriber:

@@ -85,12 +85,9 @@ Interval = tuple[float, float, str]  # start, end, label
 
 
 def parse_timed(ending: str, lines: Sequence[str], problems: Problems) -> Timed | None:
-    """Parse a file with times, told by its content, and add the problems of its lines. None for a text without times.
+    """Parse a file with times, told by its content and its ending in lower case. None for a text without times.
 
-    Args:
-        ending: of the file's name, in lower case.
-        lines: of the file.
-        problems: of its lines.
+    The problems of its lines are added to `problems`.
     """
     first = next((line for line in lines if line.strip()), "")
     if ending in SUBTITLES or any("-->" in line and TIMES.fullmatch(line) for line in lines):
