@@ -94,15 +94,9 @@ def summarize(project: Project, rows: list[ClipRow]) -> str:
     proposals = read_proposals(project.proposals)
     in_use = sum(row.use == YES for row in rows)
     edits = CarriedEdits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
-    lines = figures(project.name, edits, [row for row in rows if row.use == YES], [])
-    return "\n".join(
-        [
-            lines[0],
-            f"  in use: {counted(in_use, 'clip')}",
-            *lines[3:],
-            *describe_problems(read_stored(project.left_out)),
-        ]
-    )
+    first, _, _, *others = figures(project.name, edits, [row for row in rows if row.use == YES], [])
+    lines = [first, f"  in use: {counted(in_use, 'clip')}", *others]
+    return "\n".join([*lines, *describe_problems(read_stored(project.left_out))])
 
 
 def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:

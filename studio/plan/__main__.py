@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> None:
     material, starts = read_material(project), find_starts(options.start)
     check_rate(material, starts)
     plan = Plan(seed=options.seed, threads=usable_threads(), cpu=options.cpu, models={})
-    waiting, left, notes = trainable_models(), options.budget, dict[str, dict[str, Any]]()
+    waiting, left = trainable_models(), options.budget
     usual, measured = dict[str, int](), dict[str, Figures]()
     while waiting:
         spec, done = waiting[0], [MODELS[name] for name in plan.models]
@@ -102,14 +102,14 @@ def main(argv: list[str] | None = None) -> None:
         if left is not None and hours is not None:
             left -= (found.settings.hours or hours) + found.settings.sharpen_minutes * MINUTE / HOUR
         usual[spec.name], measured[spec.name] = found.usual_epochs, found.figures
-        notes[spec.name] = asdict(found.figures)
-        plan = replace(plan, notes={"material": asdict(material), "machine": notes})
         print("\n".join(describe(spec, plan, project, found.figures)), flush=True)
     planned = {name: settings.epochs for name, settings in plan.models.items()}
+    notes: dict[str, Any] = {"machine": {name: asdict(figures) for name, figures in measured.items()}}
     if need := proposal.describe_need(usual, planned, measured, options.budget or 0.0):
-        plan = replace(plan, notes=plan.notes | {NEED: need})
+        notes[NEED] = need
         print(need)
-    write_plan(project.plan, replace(plan, models={name: plan.models[name] for name in MODELS if name in plan.models}))
+    models = {name: plan.models[name] for name in MODELS if name in plan.models}
+    write_plan(project.plan, replace(plan, models=models, notes={"material": asdict(material), **notes}))
     print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
 
 
@@ -131,13 +131,9 @@ def trainable_models() -> list[ModelSpec]:
 def make_request(start: Path | None, hours: float | None, cpu: bool) -> proposal.PlanRequest:
     """Return the request for one model."""
     gpu = not cpu and precision.gpu_count() > 0
-    return proposal.PlanRequest(
-        warm_start=display_path(start) if start else None,
-        weights=count_weights(start) if start else 0,
-        hours=hours,
-        gpu=gpu,
-        half=gpu or precision.has_fast_half(torch.device("cpu")),
-    )
+    half = gpu or precision.has_fast_half(torch.device("cpu"))
+    path, weights = (display_path(start), count_weights(start)) if start else (None, 0)
+    return proposal.PlanRequest(warm_start=path, weights=weights, hours=hours, gpu=gpu, half=half)
 
 
 def check_rate(material: Material, starts: Starts) -> None:
@@ -231,14 +227,8 @@ def draft_of(
 def trial_argv(name: str, plan: Plan, project: Project) -> list[str]:
     """Return the arguments of train.py for a trial: the data, the batch and the reports, without an output folder."""
     settings = plan.models[name]
-    batch = {
-        "batch_size": settings.batch_size,
-        "grad_accumulation_steps": settings.grad_accumulation_steps,
-        "learning_rate": settings.learning_rate,
-        "evaluate-every": 1,
-        **report_options(settings),
-    }
-    return [*data_argv(name, plan, project), *option_argv(batch)]
+    batch = {name: getattr(settings, name) for name in ("batch_size", "grad_accumulation_steps", "learning_rate")}
+    return [*data_argv(name, plan, project), *option_argv({**batch, "evaluate-every": 1, **report_options(settings)})]
 
 
 def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:

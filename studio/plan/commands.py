@@ -76,12 +76,7 @@ def report_options(settings: ModelPlan) -> dict[str, Any]:
 def sharpen_command(plan: Plan, project: Project, checkpoint: Path, output: Path) -> list[str]:
     """Return the command that sharpens the mels of a checkpoint."""
     command = [sys.executable, "-m", "scripts.sharpen_mels", str(checkpoint), str(project.training_list)]
-    values = {
-        "output": output,
-        "dataset-path": project.root,
-        "seed": plan.seed,
-        "cpu": plan.cpu or None,
-    }
+    values = {"output": output, "dataset-path": project.root, "seed": plan.seed, "cpu": plan.cpu or None}
     return [*command, *option_argv(values)]
 
 

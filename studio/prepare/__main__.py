@@ -176,10 +176,7 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
     transcripts = matches.transcripts
     sources, copies = drop_copies(listing.sources, transcripts)
     check_recogniser(sources, transcripts, options)
-    jobs = [
-        CuttingJob(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
-        for source in sources
-    ]
+    jobs = [CuttingJob(s, transcripts.get(s.name), options.cutting, project.state, project.clips) for s in sources]
     jobs = recognise_parts(jobs, project, options.texts, options.num_workers)
     results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
     remove_parts(project)

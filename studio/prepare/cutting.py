@@ -283,9 +283,6 @@ def _span(units: Sequence[Unit], first: int, last: int, seconds: float, margin: 
     after = units[last].start - end if last < len(units) else 2 * (seconds - end)
     in_speech = units[last - 1].is_forced or units[first].is_late or (first > 0 and units[first - 1].is_forced)
     text = " ".join(unit.text for unit in units[first:last] if unit.text)
-    return Span(
-        max(0.0, start - min(margin, max(0.0, before) / 2)),
-        min(seconds, end + min(margin, max(0.0, after) / 2)),
-        text,
-        in_speech,
-    )
+    first_second = max(0.0, start - min(margin, max(0.0, before) / 2))
+    last_second = min(seconds, end + min(margin, max(0.0, after) / 2))
+    return Span(first_second, last_second, text, in_speech)

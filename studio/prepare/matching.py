@@ -83,14 +83,14 @@ def _owners(path: Path, folder: Path, names: Names) -> list[str]:
     return next((found for stem in stems if (found := names.find(stem, place))), [])
 
 
+def _not_used(name: str, reason: str) -> TranscriptFate:
+    return TranscriptFate(name, f"not used: {reason}", False)
+
+
 def _without_recording(name: str, owners: Sequence[str]) -> TranscriptFate:
     if owners:
-        return TranscriptFate(
-            name, f"not used: it may belong to {listed(owners, SHOWN)}; put it into the folder of one of them", False
-        )
-    return TranscriptFate(
-        name, "not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …", False
-    )
+        return _not_used(name, f"it may belong to {listed(owners, SHOWN)}; put it into the folder of one of them")
+    return _not_used(name, "no recording has this name; a transcript of x.wav is called x.srt, x.txt …")
 
 
 def _rank(path: Path, folder: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
@@ -122,9 +122,7 @@ def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: s
     for path in beaten.keys() - owners.keys():
         owner, best = beaten[path][0]
         name = readable_name(path.relative_to(folder))
-        found.fates.append(
-            TranscriptFate(name, f"not used: {readable_name(best.relative_to(folder))} is taken for {owner}", False)
-        )
+        found.fates.append(_not_used(name, f"{readable_name(best.relative_to(folder))} is taken for {owner}"))
 
 
 def read_transcript(path: Path, name: str) -> tuple[Transcript, str, str]:
@@ -151,19 +149,15 @@ def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], fo
     try:
         table = read_table(path)
     except DataError as error:
-        found.fates.append(TranscriptFate(name, f"not used: {str(error).removeprefix(f'{path}: ')}", False))
+        found.fates.append(_not_used(name, str(error).removeprefix(f"{path}: ")))
         return
     place = readable_name(path.parent.relative_to(folder)).removeprefix(".")
     named = {number: names.find(row[0], place) for number, row in table.rows.items()}
     n_rows, n_named = len(table.rows) + len(table.problems), sum(bool(recordings) for recordings in named.values())
     is_prose = table.may_be_prose and not is_table and n_named < NEARLY_ALL * n_rows
     if not n_named or is_prose:
-        if is_table:
-            found.fates.append(
-                TranscriptFate(name, f"0 of {n_rows} rows name a recording here{_example(table)}", False)
-            )
-        else:
-            found.fates.append(_without_recording(name, owners))
+        without = TranscriptFate(name, f"0 of {n_rows} rows name a recording here{_example(table)}", False)
+        found.fates.append(without if is_table else _without_recording(name, owners))
         return
     problems = dict(table.problems)
     beside = 0

@@ -68,11 +68,8 @@ def describe_fates(fates: Sequence[TranscriptFate]) -> list[str]:
 
 def describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str, Transcript]) -> list[str]:
     """Return a line for each recording that is cut short, or ends before its subtitles do."""
-    lines = [
-        f"{r.name}: cut short, {r.seconds:.0f} s of {r.seconds + r.missing:.0f} s: copy it again"
-        for r in recordings
-        if r.missing > LEAST_MISSING
-    ]
+    short = [r for r in recordings if r.missing > LEAST_MISSING]
+    lines = [f"{r.name}: cut short, {r.seconds:.0f} s of {r.seconds + r.missing:.0f} s: copy it again" for r in short]
     for recording in recordings:
         transcript = transcripts.get(recording.name)
         cues = transcript.cues if transcript else ()
@@ -161,9 +158,8 @@ def summary(
 def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validation: Sequence[ClipRow]) -> list[str]:
     """Return counts, minutes and faults, as lines."""
     n_recordings = len({row.recording for row in edits.rows})
-    lines = [
-        f"{name}: {counted(len(edits.rows), 'clip')} of {counted(n_recordings, 'recording')}, {minutes(edits.rows):.1f} minutes"
-    ]
+    whole = f"{counted(len(edits.rows), 'clip')} of {counted(n_recordings, 'recording')}"
+    lines = [f"{name}: {whole}, {minutes(edits.rows):.1f} minutes"]
     for part, rows in (("training", training), ("validation", validation)):
         lines.append(f"  {part}: {counted(len(rows), 'clip')}, {minutes(rows):.1f} minutes")
     lines.append(f"  not used: {counted(len(edits.rows) - len(training) - len(validation), 'clip')}")
@@ -176,11 +172,9 @@ def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validat
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
         noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence keeps it)"
         lines.append(f"  digital silence in {counted(filled, 'clip')}: {noise}")
-    wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
-    if wrong:
-        lines.append(
-            f"  transcripts compared with recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong on average"
-        )
+    if wrong := [float(row.words_wrong) for row in edits.rows if row.words_wrong]:
+        share = f"{100 * sum(wrong) / len(wrong):.1f} % wrong on average"
+        lines.append(f"  transcripts compared with recognised words: {share}")
     if edits.n_edited:
         lines.append(f"  edited by hand: {counted(edits.n_edited, 'clip')}")
     if edits.lost:

@@ -104,9 +104,8 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
     wait_for_earlier(folder, name)
     progress.begin(name, current)
     if place_of(folder, name).epochs >= settings.epochs:
-        print(
-            f"{name}: nothing to train, {counted(settings.epochs, 'epoch')} done; {how_to_go_on(project)}", flush=True
-        )
+        done = counted(settings.epochs, "epoch")
+        print(f"{name}: nothing to train, {done} done; {how_to_go_on(project)}", flush=True)
         progress.finish(name, current, all_epochs(settings))
         return True
     left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
@@ -124,10 +123,8 @@ def train_model(name: str, plan: Plan, project: Project, progress: TrainingProgr
         return False
     reason = reason_of(ending, settings, place_of(folder, name))
     progress.finish(name, current, reason)
-    print(
-        f"{name}: trained ({reason}); {describe_time(state.seconds, RunLog.read(folder / LOG).step_seconds)}",
-        flush=True,
-    )
+    took = describe_time(state.seconds, RunLog.read(folder / LOG).step_seconds)
+    print(f"{name}: trained ({reason}); {took}", flush=True)
     return True
 
 

@@ -108,9 +108,8 @@ def digest(name: str, plan: Plan, project: Project) -> str:
     """
     root = str(project.root)
     argv = [item.replace(root, "", 1) if item.startswith(root) else item for item in train_argv(name, plan, project)]
-    lists = [
-        path.read_text(encoding="utf-8") for path in (project.training_list, project.validation_list) if path.exists()
-    ]
+    paths = (project.training_list, project.validation_list)
+    lists = [path.read_text(encoding="utf-8") for path in paths if path.exists()]
     settings = [argv, plan.models[name].hours, lists]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 

@@ -198,11 +198,8 @@ def preferred_vocoders(plan: Plan) -> list[str]:
 
     Griffin-Lim comes before a vocoder trained from the embedded one, which hums.
     """
-    own = {
-        spec.flag: plan.models[name]
-        for name, spec in REGISTRY.items()
-        if name in plan.models and spec.role == "vocoder"
-    }
+    vocoders = [spec for spec in REGISTRY.values() if spec.name in plan.models and spec.role == "vocoder"]
+    own = {spec.flag: plan.models[spec.name] for spec in vocoders}
     hums = [flag for flag, settings in own.items() if start_strength(settings) == EMBEDDED_DENOISING_STRENGTH]
     return [*(flag for flag in own if flag not in hums), GRIFFIN_LIM, *hums]
 
