@@ -245,6 +245,6 @@ def test_speech_leaves_the_gpu_to_a_command(tmp_path: Path, project) -> None:
         run = Run(identity="600", words=["x"], device="0", pid=process.pid, started=started, log_start=0)
         (project.root / "jobs").mkdir()
         write_note(project.root / "jobs" / "train.json", asdict(run))
-        assert speak_tab.Speech(context)._config(project).cpu
+        is_on_cpu = speak_tab.Speech(context)._config(project).cpu
         process.kill()
-    assert not speak_tab.Speech(context)._config(project).cpu
+    assert is_on_cpu and not speak_tab.Speech(context)._config(project).cpu
