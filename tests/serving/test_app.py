@@ -46,9 +46,9 @@ def app(shared_engine: Engine) -> FastAPI:
     return app_of(shared_engine)
 
 
-def call(app: FastAPI, method: str, path: str, **request: Any) -> httpx.Response:
+def call(app: FastAPI, method: str, path: str, raises: bool = True, **request: Any) -> httpx.Response:
     async def send() -> httpx.Response:
-        transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=raises)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=120) as client:
             return await client.request(method, path, **request)
 
@@ -318,6 +318,13 @@ def test_unknown_paths_and_methods_have_the_shape_of_errors(app: FastAPI) -> Non
         error_of(call(app, "POST", path), 404)
     assert error_of(call(app, "DELETE", "/v1/models/tts-1"), 405)["message"] == "method DELETE: expected GET"
     assert error_of(call(app, "GET", "/dev/captioned_speech"), 405)["message"] == "method GET: expected POST"
+
+
+def test_a_fault_of_the_server_is_500_and_says_no_more(engine: Engine) -> None:
+    app = app_of(engine)
+    app.state.engine = None  # no request can reach a fault that is known
+    response = call(app, "GET", "/v1/voices", raises=False)
+    assert error_of(response, 500)["code"] == "internal" and "NoneType" not in response.text
 
 
 def test_the_key(engine: Engine) -> None:

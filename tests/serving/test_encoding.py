@@ -86,11 +86,13 @@ def test_a_whole_file_states_its_length(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "wav"])
 def test_bytes_come_before_the_end(name: str) -> None:
-    """Of two seconds, the first half leaves with the first of two parts; an encoder holds less than half a second."""
-    encoder = AudioEncoder(name, RATE)
-    first = encoder.encode(tone(1.0))
+    """Of two seconds, the first half leaves with the first of two parts; an encoder holds less than half a second.
+
+    LAME's Xing or Info frame, which a stream cannot fill in, would be a frame of silence with a wrong length.
+    """
+    first = AudioEncoder(name, RATE).encode(tone(1.0))
     samples, rate = decode(first)
-    assert len(samples) / rate > 0.5
+    assert len(samples) / rate > 0.5 and not re.search(b"Xing|Info", first[:500])
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 1.5, 4.0])
@@ -146,8 +148,3 @@ def test_the_last_samples_reach_the_file() -> None:
     samples, rate = decode(encode("opus", audio))
     assert np.abs(samples[round(1.98 * rate) :]).max() > 0.2
     assert len(samples) >= 2 * rate
-
-
-def test_an_mp3_states_no_length() -> None:
-    """LAME's Xing or Info frame, which a stream cannot fill in, would be a frame of silence with a wrong length."""
-    assert not re.search(b"Xing|Info", encode("mp3", tone())[:500])

@@ -11,11 +11,11 @@ from safetensors.torch import save_file
 
 from common.checkpoint.files import CHECKSUM
 from common.errors import DataError
-from common.spec import SENTENCE_PAUSE
+from common.spec import SENTENCE_PAUSE, Piece
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream
-from synthesizer import EMBEDDED, Line
+from synthesizer import EMBEDDED, Line, Synthesizer
 from tests.serving.conftest import (
     LONG,
     TEXTS,
@@ -284,6 +284,27 @@ def test_a_computation_that_fails_ends_its_request_alone(vocoder: Any, code: str
         assert failure.kind == "server_error" and "shapes" not in failure.message
         assert torch.equal(sound, reference("Two.", 1, vocoder="griffin-lim"))
         assert engine.is_alive and sample(engine, "tts_queue_length") == 0
+
+
+def test_a_piece_that_fails_in_a_batch_is_the_only_one(monkeypatch) -> None:
+    """The pieces of a batch that fails are tried one by one."""
+    start, sizes = Synthesizer.stream_pieces, list[int]()
+
+    def fail(voice: Synthesizer, pieces: list[Piece], *voices: Any) -> Any:
+        sizes.append(len(pieces))
+        if any(piece.text == "Yes!" for piece in pieces):
+            raise RuntimeError("shapes")
+        return start(voice, pieces, *voices)
+
+    async def call() -> list[Any]:
+        streams = engine.submit_all([SpeechRequest(text=text, seed=1) for text in ("Two.", "Yes!", "Good morning.")])
+        return await asyncio.gather(*map(collect, streams), return_exceptions=True)
+
+    monkeypatch.setattr(Synthesizer, "stream_pieces", fail)
+    with running_engine() as engine:
+        first, failure, last = run(call())
+    assert sizes == [3, 1, 1, 1] and failure.code == "internal"
+    assert torch.equal(first, reference("Two.", 1)) and torch.equal(last, reference("Good morning.", 1))
 
 
 def test_a_voice_that_cannot_speak_ends_the_start(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from starlette.types import Message
 
 from common.audio.audio_processing import to_pcm
 from common.inference.words import Word
+from serving import responses
 from serving.encoding import AudioEncoder
 from serving.engine import Engine
 from serving.errors import RequestError, timeout_error
 from serving.limits import ReadingPace
-from serving.responses import StreamedResponse, audio_chunks, error_event, word_times, zip_chunks
+from serving.responses import FileCache, StreamedResponse, audio_chunks, error_event, word_times, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
 from tests.serving.conftest import library_voice, pcm, reference, run
 from tests.serving.test_app import SPEECH, app_of, call
@@ -156,6 +157,16 @@ def test_ranges_are_of_one_file(app: FastAPI, wanted: str, part: slice | int, se
         assert answer.headers["content-range"] == f"bytes {first}-{first + len(content) - 1}/{size}"
     samples, _ = soundfile.read(io.BytesIO(whole.content), dtype="int16")
     assert not seed or samples.tobytes() == pcm("Yes!")
+
+
+def test_the_latest_files_are_kept_within_the_limits(monkeypatch) -> None:
+    monkeypatch.setattr(responses, "MOST_FILES", 3)
+    monkeypatch.setattr(responses, "MOST_BYTES", 10)
+    files, kept = FileCache(), []
+    for key, size in (("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 9), ("f", 11)):
+        assert files.add(key, bytes(size), {"x-seed": "3", "content-length": "7"}) == (bytes(size), {"x-seed": "3"})
+        kept.append("".join(name for name in "abcdef" if files.get(name)))
+    assert kept == ["a", "ab", "abc", "bcd", "de", ""]
 
 
 def test_details_are_a_last_line(app: FastAPI) -> None:
