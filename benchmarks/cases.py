@@ -288,12 +288,7 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
     }
     vocoders = {
         plain: NeuralVocoder(
-            vocoding,
-            AUDIO,
-            device,
-            halves[plain],
-            options["sigma_infer"],
-            options["denoising_strength"],
+            vocoding, AUDIO, device, halves[plain], options["sigma_infer"], options["denoising_strength"]
         )
         for plain, (_, vocoding) in models.items()
     }

@@ -96,18 +96,8 @@ def parts(options: GpuOptions) -> Iterator[GpuPart]:
         yield _speed(options, row, *amp)
     for model, amp in product(TINY, (["--amp"], [])):
         tiny = TINY[model].split() if options.quick else []
-        words = (
-            "train.py",
-            "-m",
-            model,
-            "--dry-run",
-            *CLOCK,
-            *amp,
-            *tiny,
-            *device,
-            "-o",
-            str(options.output / "train"),
-        )
+        words = ("train.py", "-m", model, "--dry-run", "-o", str(options.output / "train"))
+        words = (*words, *CLOCK, *amp, *tiny, *device)
         yield GpuPart(f"memory {model} {'float16' if amp else 'tf32'}", words, 300)
     for row, ways in WAYS.items():
         for way in ways:

@@ -122,7 +122,8 @@ def main(argv: list[str] | None = None) -> None:
             for clients in options.clients:
                 seconds, answers, memory = asyncio.run(measure(url, process, jobs, clients, options))
                 rows.append(ClientsRow(batching, clients, answers, seconds, memory))
-                print(progress(rows[-1]), file=sys.stderr)
+                rate = f"{len(answers) / seconds:.2f} requests/s"
+                print(f"batching {'on' if batching else 'off'}, {clients} clients: {rate}", file=sys.stderr)
     print(report(rows, argv, options.vocoder))
     if faults := sum(answer.result != "right" for row in rows for answer in row.answers):
         raise DataError(f"{faults} answers are wrong or lost, expected none")
@@ -226,12 +227,6 @@ async def send(client: httpx.AsyncClient, job: SpeechJob) -> Reply:
     except httpx.HTTPError:
         result = "lost"
     return Reply(first, time.perf_counter() - start, result, job)
-
-
-def progress(row: ClientsRow) -> str:
-    """Return a line about a row."""
-    rate = len(row.answers) / row.seconds
-    return f"batching {'on' if row.batching else 'off'}, {row.clients} clients: {rate:.2f} requests/s"
 
 
 def report(rows: Sequence[ClientsRow], argv: Sequence[str], vocoder: str) -> str:

@@ -206,10 +206,7 @@ def log_progress(line: str) -> None:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse the flags."""
-    parser = Parser(
-        prog="python -m benchmarks.speed",
-        description=(__doc__ or "").partition("\n")[0],
-    )
+    parser = Parser(prog="python -m benchmarks.speed", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add(
         "--rows",

@@ -114,11 +114,7 @@ def parse_args(argv: list[str]) -> Callable[[], None]:
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:
-    return Parser(
-        prog="python -m exports",
-        usage=f"%(prog)s {usage}  (-h lists all flags)",
-        description=__doc__,
-    )
+    return Parser(prog="python -m exports", usage=f"%(prog)s {usage}  (-h lists all flags)", description=__doc__)
 
 
 def _export_parser() -> argparse.ArgumentParser:

@@ -326,8 +326,6 @@ TARGETS = {
     "triton": Target(_write_triton, ()),
     "triton-onnx": Target(_write_triton_onnx),
     "web": Target(
-        _write_web,
-        missing=web.missing_runtime,
-        check=lambda source: web.check_page(source.voice.acoustic.options),
+        _write_web, missing=web.missing_runtime, check=lambda source: web.check_page(source.voice.acoustic.options)
     ),
 }

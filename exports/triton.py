@@ -20,7 +20,15 @@ TTS, STREAM, ONNX = "tts", "tts_stream", "tts_onnx"  # names of models
 CHECKPOINTS = ("tacotron2.pt", "vocoder.pt")  # in a version folder of TTS
 MOST_ROWS = 16  # per batch that the server forms
 QUEUE_DELAY = 10_000  # microseconds that a request waits for others
+DYNAMIC_BATCHING = f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_DELAY} }}"
 WARM_UP = "Good morning."
+# Its text comes from a file, as the server's own warm-up text would be empty.
+WARM_UP_REQUEST = """model_warmup {
+  name: "sentence"
+  batch_size: 1
+  inputs { key: "text" value { data_type: TYPE_STRING dims: [ 1 ] input_data_file: "text" } }
+  inputs { key: "seed" value { data_type: TYPE_INT64 dims: [ 1 ] zero_data: true } }
+}"""
 MODEL = '''"""The voice in Triton's Python backend. The server's PYTHONPATH must contain the folder of the project's sources."""
 
 try:
@@ -57,13 +65,18 @@ def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
         yield f"{TTS}/1/{name}", _checkpoint(loaded)
     strings = {"vocoder": voice.vocoding.spec.flag}
     strings |= {"sigma_infer": str(voice.config.sigma_infer), "denoising_strength": str(voice.denoising_strength)}
-    batching = f"max_batch_size: {MOST_ROWS}\n{_dynamic_batching()}"
+    batching = f"max_batch_size: {MOST_ROWS}\n{DYNAMIC_BATCHING}"
     streaming = "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }"
     for name, policy in ((TTS, batching), (STREAM, streaming)):
         yield f"{name}/1/model.py", MODEL.encode()
         yield f"{name}/warmup/text", len(WARM_UP).to_bytes(4, "little") + WARM_UP.encode()
         outputs = [value for value in OUTPUTS if name == TTS or value.name != "samples"]
-        parts = _head(name, "python", INPUTS, outputs), policy, _warm_up(), _parameters(strings | {"voice_of": TTS})
+        parts = (
+            _head(name, "python", INPUTS, outputs),
+            policy,
+            WARM_UP_REQUEST,
+            _parameters(strings | {"voice_of": TTS}),
+        )
         yield f"{name}/config.pbtxt", "\n".join(parts).encode()
 
 
@@ -77,7 +90,7 @@ def onnx_files(single_file: bytes, n_mels: int) -> Iterator[tuple[str, bytes]]:
         Value("mel_lengths", "INT64", scalar=True),
     )
     yield f"{ONNX}/1/model.onnx", single_file
-    parts = _head(ONNX, "onnxruntime", inputs, outputs), f"max_batch_size: {MOST_ROWS}", _dynamic_batching(), ""
+    parts = _head(ONNX, "onnxruntime", inputs, outputs), f"max_batch_size: {MOST_ROWS}", DYNAMIC_BATCHING, ""
     yield f"{ONNX}/config.pbtxt", "\n".join(parts).encode()
 
 
@@ -86,20 +99,6 @@ def _head(name: str, backend: str, inputs: Sequence[Value], outputs: Sequence[Va
     for title, values in (("input", inputs), ("output", outputs)):
         lines += [f"{title} [", ",\n".join(f"  {value}" for value in values), "]"]
     return "\n".join(lines)
-
-
-def _dynamic_batching() -> str:
-    return f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_DELAY} }}"
-
-
-def _warm_up() -> str:
-    """A warm-up request; its text comes from a file, as the server's own warm-up text would be empty."""
-    values = {"text": ("STRING", 'input_data_file: "text"'), "seed": ("INT64", "zero_data: true")}
-    inputs = "".join(
-        f'  inputs {{ key: "{name}" value {{ data_type: TYPE_{kind} dims: [ 1 ] {data} }} }}\n'
-        for name, (kind, data) in values.items()
-    )
-    return f'model_warmup {{\n  name: "sentence"\n  batch_size: 1\n{inputs}}}'
 
 
 def _parameters(values: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
     """
     try:
         sounds, transcripts = find_sounds(folder, environment.get(FOLDER_VARIABLE))
-        texts = {prompt: text for prompt, text in read_transcripts(transcripts).items() if is_speech(text)}
+        texts = read_transcripts(transcripts)
         there = {prompt: sounds / f"{prompt}.g722" for prompt in texts}
         there = {prompt: path for prompt, path in there.items() if path.is_file()}
         if not there:
@@ -115,15 +115,13 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 
 def read_transcripts(path: Path) -> dict[str, str]:
-    """Read transcripts by prompt, such as digits/1. Rows are `prompt: text`; rows that begin with a semicolon are comments."""
+    """Read the transcripts that consist of spoken words alone, by prompt, such as digits/1.
+
+    Rows are `prompt: text`; rows that begin with a semicolon are comments.
+    """
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     rows = [row.partition(":") for row in content.decode("utf-8", "replace").splitlines() if not row.startswith(";")]
-    return {prompt.strip(): text.strip() for prompt, colon, text in rows if colon}
-
-
-def is_speech(text: str) -> bool:
-    """Return True if a transcript consists of spoken words alone."""
-    return bool(text) and not NOT_SPEECH.search(text)
+    return {prompt.strip(): text.strip() for prompt, _, text in rows if text.strip() and not NOT_SPEECH.search(text)}
 
 
 def decode(pairs: Sequence[tuple[Path, Path]]) -> None:

@@ -261,14 +261,7 @@ def compare(plan: QuickstartPlan) -> dict[str, float]:
 
 def voice_flags(prefix: str) -> list[str]:
     """The flags for the included voice through its best vocoder."""
-    return [
-        f"{prefix}tacotron2",
-        str(VOICE),
-        f"{prefix}pulse-noise",
-        str(VOICE_PITCH),
-        f"{prefix}vocoder",
-        "pulse-noise",
-    ]
+    return f"{prefix}tacotron2 {VOICE} {prefix}pulse-noise {VOICE_PITCH} {prefix}vocoder pulse-noise".split()
 
 
 def last_checkpoint(plan: QuickstartPlan, part: Training) -> Path:

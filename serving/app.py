@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -21,7 +22,6 @@ from serving.engine import Engine
 from serving.errors import RequestError, quote_value
 from serving.gate import Gate
 from serving.limits import pace_of
-from serving.metrics import CONTENT_TYPE
 from serving.page import add_page
 from serving.responses import (
     RANGE,
@@ -218,7 +218,7 @@ async def get_readiness(request: Request) -> Response:
 @health.get("/metrics", response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
     """Return the metrics for Prometheus."""
-    return Response(engine_of(request).metrics.text(), media_type=CONTENT_TYPE)
+    return Response(generate_latest(engine_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def engine_of(request: Request) -> Engine:

@@ -125,12 +125,7 @@ class Gate:
             self.metrics.errors.labels(str(status)).inc()
         fields |= audio_fields(scope.get("streams", ()))
         client = scope.get("client") or ("", 0)
-        line = {
-            "client": client[0],
-            "method": scope["method"],
-            "path": scope["path"],
-            "status": status,
-        }
+        line = {"client": client[0], "method": scope["method"], "path": scope["path"], "status": status}
         level = logging.ERROR if fields.get("cut") else logging.INFO
         log.log(level, "request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
 

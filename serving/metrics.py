@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60)
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 
@@ -33,7 +31,3 @@ class Metrics:
         self.first_byte = Histogram("tts_first_byte_seconds", first, buckets=SECONDS, registry=registry)
         whole = "Seconds from a request to the last part of its audio"
         self.duration = Histogram("tts_request_seconds", whole, buckets=SECONDS, registry=registry)
-
-    def text(self) -> bytes:
-        """Return all metrics as text of the type CONTENT_TYPE."""
-        return generate_latest(self.registry)

@@ -48,8 +48,7 @@ class Options(BaseModel):
         ),
     ] = None
     volume: Annotated[
-        float | None,
-        Field(ge=0, le=LOUDEST, description="factor for the samples; default: the server's, usually 1"),
+        float | None, Field(ge=0, le=LOUDEST, description="factor for the samples; default: the server's, usually 1")
     ] = None
     sample_rate: Annotated[
         Rate | None,

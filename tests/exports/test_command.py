@@ -3,8 +3,6 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from exports.voice import load_voice
 from models import REGISTRY
 from synthesizer import EMBEDDED
 from tests.exports.conftest import GROUPS, SETTINGS, skip_without_packages
-from tests.recipe import ROOT, run, succeed, train_tiny_model
+from tests.recipe import run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -41,12 +39,9 @@ def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
     models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     (tmp_path / "phrases.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "phrases.txt", "--seed", 5]
-    export = ["torchscript", *models, "-o", tmp_path / "export", "-d", 0.02]
-    speak = ["run", tmp_path / "export", *words, "-o", tmp_path / "export"]
-    code = "import sys, exports.__main__ as e; a = sys.argv[1:]; i = a.index('run'); e.main(a[:i]); e.main(a[i:])"
-    command = [sys.executable, "-c", code, *map(str, export + speak)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "") and "waveglow.ts" in done.stdout
+    folder = tmp_path / "export"
+    assert "waveglow.ts" in succeed("exports/__main__.py", "torchscript", *models, "-o", folder, "-d", 0.02)
+    succeed("exports/__main__.py", "run", folder, *words, "-o", folder)
     for flag in ("--plain", "--torchscript"):
         out = succeed("inference.py", *words, *models, "-o", tmp_path / flag, flag, "--cpu", "-d", 0.02)
         assert ("as TorchScript" in out) == (flag == "--torchscript")
@@ -188,12 +183,13 @@ def test_an_older_export_stays_until_the_new_one_is_whole(tmp_path) -> None:
 
 
 def test_flags_that_the_files_fix_are_refused(export_of) -> None:
-    with pytest.raises(UsageError, match="--decoder-rnn-dim: fixed by the export"):
-        load_voice(export_of("torchscript"), SynthesisConfig(options={"decoder_rnn_dim": 8}))
-    with pytest.raises(UsageError, match="leave --fp16 and --int8 out"):
-        load_voice(export_of("torchscript"), SynthesisConfig(int8=True))
-    with pytest.raises(UsageError, match="TorchScript has no --attention-window"):
-        load_voice(export_of("torchscript"), SynthesisConfig(options={"attention_window": 3}))
+    for settings, message in (
+        ({"options": {"decoder_rnn_dim": 8}}, "--decoder-rnn-dim: fixed by the export"),
+        ({"int8": True}, "leave --fp16 and --int8 out"),
+        ({"options": {"attention_window": 3}}, "TorchScript has no --attention-window"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            load_voice(export_of("torchscript"), SynthesisConfig(**settings))
 
 
 def test_tensorrt_gets_a_script_and_needs_its_provider(export_of, source) -> None:

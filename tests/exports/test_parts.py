@@ -6,12 +6,12 @@ Pulse-noise is within 1e-3 of audio, as a stream: the phase of the pulses adds u
 import pytest
 import torch
 
-from common.audio.stft import STFT, AudioConfig
+from common.audio.stft import AudioConfig
 from common.errors import DataError
 from common.inference.config import SynthesisConfig
 from exports import engines, pulse_noise
 from exports.parts import ConvDenoiser, fold, waveglow_parts
-from exports.pulse_noise import Pair, PairSTFT, VocodePulseNoise
+from exports.pulse_noise import Pair, VocodePulseNoise
 from exports.voice import load_voice
 from pulse_noise import synthesis
 from pulse_noise.model import PulseNoise
@@ -83,15 +83,6 @@ def test_pairs_are_complex_numbers() -> None:
     torch.testing.assert_close(torch.complex(result.real, result.imaginary), expected)
     torch.testing.assert_close(ours.abs(), one.abs())
     assert not Pair(torch.zeros(2), torch.zeros(2)).sgn().abs().any()
-
-
-@pytest.mark.parametrize("sizes", [(256, 64, 256), (250, 50, 200)], ids=str)
-def test_the_transform_is_that_of_the_plain_model(sizes: tuple[int, int, int]) -> None:
-    stft, audio = STFT(*sizes), torch.randn(2, sizes[1] * 20)
-    ours = PairSTFT(stft)
-    pair, spectrum = ours.spectrum(audio), stft.spectrum(audio)
-    torch.testing.assert_close(torch.complex(pair.real, pair.imaginary), spectrum, rtol=0, atol=1e-4)
-    torch.testing.assert_close(ours.from_spectrum(pair), audio, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()

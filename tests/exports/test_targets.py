@@ -124,27 +124,22 @@ def test_guards_and_limits_of_decoding_hold(export_of, source) -> None:
     torch.testing.assert_close(outputs.mels, expected.mels, rtol=0, atol=FLOAT32)
 
 
-def test_int8_files_are_smaller(export_of) -> None:
+def test_files_in_other_formats_have_their_operators_and_weights(export_of) -> None:
     skip_without_packages()
     import onnx
 
-    kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "decoder_step.onnx").graph.node}
-    assert "MatMulInteger" in kinds
-    kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.node}
-    assert "QuantizeLinear" in kinds
-    weights = [weight.name for weight in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.initializer]
+    def graph(target: str, name: str) -> onnx.GraphProto:
+        return onnx.load(export_of(target) / f"{name}.onnx").graph
+
+    for name, operator in (("decoder_step", "MatMulInteger"), ("waveglow", "QuantizeLinear")):
+        assert operator in {node.op_type for node in graph("onnx-int8", name).node}
+    weights = [weight.name for weight in graph("onnx-int8", "waveglow").initializer]
     quantized = [name for name in weights if name.endswith("_quantized")]
     assert any(".in_layers." in name for name in quantized)
     assert not any(part in name for name in quantized for part in (".cond_layers.", "convinv", ".start.", ".end."))
-
-
-def test_float16_files_have_weights_of_16_bits(export_of) -> None:
-    skip_without_packages()
-    import onnx
-
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
     for name in PARTS:
-        weights = onnx.load(export_of("onnx-float16") / f"{name}.onnx").graph.initializer
+        weights = graph("onnx-float16", name).initializer
         types = {weight.data_type for weight in weights if len(weight.dims) > 1} & floats
         assert types == {onnx.TensorProto.FLOAT if name == "denoiser" else onnx.TensorProto.FLOAT16}
 

@@ -25,9 +25,11 @@ def documents(name: str) -> list[Any]:
 
 
 def test_every_query_uses_exported_metrics() -> None:
+    from prometheus_client import generate_latest
+
     from serving.metrics import Metrics
 
-    types = re.findall(r"^# TYPE (\S+) (\S+)$", Metrics().text().decode(), re.MULTILINE)
+    types = re.findall(r"^# TYPE (\S+) (\S+)$", generate_latest(Metrics().registry).decode(), re.MULTILINE)
     exported = {f"{name}{suffix}" for name, kind in types for suffix in SUFFIXES[kind]}
     panels = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
