@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from packaging.markers import default_environment
@@ -39,19 +38,6 @@ BATCHES = {
     ("DGXA100", "WaveGlow", "AMP"): 10, ("DGXA100", "WaveGlow", "TF32"): 4,
 }  # fmt: skip
 RECORD = 'printf "%s\\0" "$0" "$PWD" "$@"'
-PLATFORM = [(*key, gpus) for key in BATCHES for gpus in (1, 4, 8)]
-
-
-def assert_published(settings: dict[str, object], model: str, amp: bool, batch_size: int) -> None:
-    """The settings must be those of the published recipe."""
-    expected = RECIPES[model] | {
-        "model_name": model, "output": Path("output"), "dataset_path": "./", "log_file": "nvlog.json",
-        "epochs_per_checkpoint": 50, "seed": None, "cudnn_enabled": True, "cudnn_benchmark": model == "WaveGlow",
-        "checkpoint_path": None, "resume_from_last": False, "amp": amp, "batch_size": batch_size,
-    }  # fmt: skip
-    tacotron2 = MELS | {"load_mel_from_disk": True, "anneal_factor": 0.3 if amp else 0.1}
-    expected |= tacotron2 if model == "Tacotron2" else AUDIO
-    assert {name: settings[name] for name in expected} == expected
 
 
 @pytest.fixture(scope="module")
@@ -79,33 +65,48 @@ def launch(project: Path, script: str, *arguments: str) -> tuple[list[str], dict
     return words[:at], parse_training_arguments(words[at + 1 :], REGISTRY, "")[0].flat
 
 
-@pytest.mark.parametrize(("machine", "model", "precision", "gpus"), PLATFORM)
-def test_platform_settings(project, machine, model, precision, gpus):
-    script = f"platform/{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh"
-    launcher, settings = launch(project, script)
-    amp = precision == "AMP"
-    if model == "WaveGlow" and not amp:
-        assert settings.pop("grad_clip_thresh") == 3.4028234663852886e38  # the largest float32, so none
-        settings["grad_clip_thresh"] = RECIPES[model]["grad_clip_thresh"]
-    assert_published(settings, model, amp, BATCHES[machine, model, precision])
-    assert launcher == ([] if gpus == 1 else ["-m", "multiproc", "--nproc", str(gpus)])
+# Script, its arguments, model, mixed precision or not, batch size, and the words before train.py.
+SETTINGS = [
+    (
+        f"platform/{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh",
+        [],
+        model,
+        precision == "AMP",
+        size,
+        [] if gpus == 1 else ["-m", "multiproc", "--nproc", str(gpus)],
+    )
+    for (machine, model, precision), size in BATCHES.items()
+    for gpus in (1, 4, 8)
+]
+SETTINGS += [
+    (f"scripts/train_{model.lower()}.sh", [] if amp else ["--no-amp"], model, amp, size, ["-m", "multiproc"])
+    for model, sizes in (("Tacotron2", (48, 104)), ("WaveGlow", (4, 10)))
+    for amp, size in enumerate(sizes)
+]
+
+
+@pytest.mark.parametrize(("script", "words", "model", "amp", "batch_size", "launcher"), SETTINGS)
+def test_settings_are_those_of_the_published_recipe(project, script, words, model, amp, batch_size, launcher):
+    """The training scripts use mixed precision by default, and Tacotron 2 reads stored mels."""
+    found, settings = launch(project, script, *words)
+    expected = RECIPES[model] | {
+        "model_name": model, "output": Path("output"), "dataset_path": "./", "log_file": "nvlog.json",
+        "epochs_per_checkpoint": 50, "seed": None, "cudnn_enabled": True, "cudnn_benchmark": model == "WaveGlow",
+        "checkpoint_path": None, "resume_from_last": False, "amp": amp, "batch_size": batch_size,
+    }  # fmt: skip
+    tacotron2 = MELS | {"load_mel_from_disk": True, "anneal_factor": 0.3 if amp else 0.1}
+    expected |= tacotron2 if model == "Tacotron2" else AUDIO
+    if script.startswith("platform") and model == "WaveGlow" and not amp:
+        expected["grad_clip_thresh"] = 3.4028234663852886e38  # the largest float32, so none
+    assert {name: settings[name] for name in expected} == expected and found == launcher
 
 
 def test_there_are_24_platform_scripts_and_all_shell_scripts_parse():
-    assert len(PLATFORM) == len(list((ROOT / "platform").glob("DGX*.sh"))) == 24
+    assert len(list((ROOT / "platform").glob("DGX*.sh"))) == 24 == len(SETTINGS) - 4
     scripts = [path for folder in ("platform", "scripts", "scripts/docker") for path in (ROOT / folder).glob("*.sh")]
     assert len(scripts) > 25
     for script in scripts:
         assert os.access(script, os.X_OK) and bash("-n", script, cwd=ROOT).returncode == 0, script
-
-
-@pytest.mark.parametrize("amp", [True, False])
-@pytest.mark.parametrize("model", list(RECIPES))
-def test_train_scripts(project, model, amp):
-    """As published: mixed precision by default, and Tacotron 2 reads stored mels."""
-    launcher, settings = launch(project, f"scripts/train_{model.lower()}.sh", *([] if amp else ["--no-amp"]))
-    assert_published(settings, model, amp, {"Tacotron2": (48, 104), "WaveGlow": (4, 10)}[model][amp])
-    assert launcher == ["-m", "multiproc"]
 
 
 def test_missing_mels_are_named_with_the_script_that_makes_them(project, tmp_path):
@@ -169,18 +170,11 @@ MACHINES = [
 ]
 
 
-class Pin(NamedTuple):
-    """One entry of a lock."""
-
-    requirement: Requirement
-    hashes: list[str]
-
-
-def read_lock(path: Path) -> list[Pin]:
+def read_lock(path: Path) -> list[tuple[Requirement, list[str]]]:
+    """The entries of a lock, with their hashes."""
     entries = re.sub(r"\\\n", " ", path.read_text()).splitlines()
     entries = [entry for entry in entries if entry.strip() and not entry.lstrip().startswith("#")]
-    words = [(entry.partition(" --hash")[0], HASH.findall(entry)) for entry in entries]
-    return [Pin(Requirement(text), hashes) for text, hashes in words]
+    return [(Requirement(entry.partition(" --hash")[0]), HASH.findall(entry)) for entry in entries]
 
 
 def read_requirements(path: Path) -> list[Requirement]:
@@ -188,38 +182,34 @@ def read_requirements(path: Path) -> list[Requirement]:
     return [Requirement(line) for line in lines if line]
 
 
-def versions(pins: list[Pin], machine: dict[str, str]) -> dict[str, str]:
+def versions(pins: list[Requirement], machine: dict[str, str]) -> dict[str, str]:
     """The version of each package on a machine; two of one package are an error."""
     found: dict[str, str] = {}
-    for requirement, _ in pins:
-        if requirement.marker is None or requirement.marker.evaluate(machine):
-            (specifier,) = requirement.specifier
-            assert canonicalize_name(requirement.name) not in found, f"{requirement.name} twice on {machine}"
-            found[canonicalize_name(requirement.name)] = specifier.version
+    for pin in pins:
+        if pin.marker is None or pin.marker.evaluate(machine):
+            (specifier,) = pin.specifier
+            assert canonicalize_name(pin.name) not in found, f"{pin.name} twice on {machine}"
+            found[canonicalize_name(pin.name)] = specifier.version
     return found
 
 
-def test_every_requirements_file_has_a_lock_and_they_install_together() -> None:
+def test_every_requirements_file_has_a_lock_that_satisfies_it_and_all_install_together() -> None:
     assert {path.name for path in LOCKS.iterdir()} == set(REQUIREMENTS)
+    locks: dict[str, list[Requirement]] = {}
+    for name in REQUIREMENTS:
+        for pin, hashes in read_lock(LOCKS / name):
+            assert [specifier.operator for specifier in pin.specifier] == ["=="] and hashes, pin
+            locks.setdefault(name, []).append(pin)
+        text = (LOCKS / name).read_text()
+        assert not re.search(r"://|--(extra-)?index-url|--find-links|^(torch|nvidia-)", text, re.MULTILINE), name
     for machine in MACHINES:
         chosen: dict[str, str] = {}
-        for name in sorted(REQUIREMENTS):
-            found = versions(read_lock(LOCKS / name), machine)
+        for name, pins in locks.items():
+            found = versions(pins, machine)
             differing = {package for package in found if chosen.get(package, found[package]) != found[package]}
             assert not differing, f"{name}: {differing}"
             chosen |= found
-
-
-@pytest.mark.parametrize("name", sorted(REQUIREMENTS))
-def test_a_lock_satisfies_its_requirements_with_hashes(name: str) -> None:
-    pins = read_lock(LOCKS / name)
-    for requirement, hashes in pins:
-        assert [specifier.operator for specifier in requirement.specifier] == ["=="] and hashes, requirement
-    for machine in MACHINES:
-        found = versions(pins, machine)
-        for wanted in read_requirements(REQUIREMENTS[name]):
-            if wanted.marker is None or wanted.marker.evaluate(machine):
-                version = found.get(canonicalize_name(wanted.name))
-                assert version is not None and wanted.specifier.contains(version, prereleases=True), (wanted, version)
-    text = (LOCKS / name).read_text()
-    assert not re.search(r"://|--(extra-)?index-url|--find-links|^(torch|nvidia-)", text, re.MULTILINE)
+            for wanted in read_requirements(REQUIREMENTS[name]):
+                if wanted.marker is None or wanted.marker.evaluate(machine):
+                    version = found.get(canonicalize_name(wanted.name))
+                    assert version and wanted.specifier.contains(version, prereleases=True), (name, wanted, version)
