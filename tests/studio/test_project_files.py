@@ -152,6 +152,7 @@ def test_other_alphabets_have_all_letters(text: str, tmp_path: Path) -> None:
     assert dropped_symbols(text, alphabet.cleaners, alphabet_of(symbols)) == []
     assert alphabet.cleaners == ["basic_cleaners"] and symbols[:2] == ["_", " "]
     assert any("(num2words has no numbers for --language xx): 7" in note for note in alphabet.notes)
+    assert ("letters too rare to be learned: a l m" in alphabet.notes) == (text == RUSSIAN)
 
 
 def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:

@@ -44,19 +44,22 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
         "g.txt": "of which?",
         "k.txt": "Text of k.",
         "archive/k.txt": "farther away",
+        "m.txt": "loses against subtitles from afar",
+        "archive/m.srt": SRT,
         "y/h.txt": "Text of h.",
         "notes.txt": "e was recorded in March.\nAll others later, in a room; quiet.\n",
     }
-    recordings = "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav"
+    recordings = "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav m.wav"
     found = match(tmp_path, recordings, **files)
     ours = {path: f"Text of {Path(path).stem}." for path in ("b.mp3", "sub/e.wav", "y/z/h.wav", "k.wav")}
-    ours |= {"a.wav": "Text of a, second line.", "c.wav": "Good morning.", "d.wav": "Good morning."}
+    ours |= {"a.wav": "Text of a, second line.", "c.wav": "Good morning.", "d.wav": "Good morning.", "m.wav": "Good morning."}
     assert texts(found) == ours
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
         "archive/k.txt: not used: k.txt is taken for k.wav",
         "c.de.srt: not used: c.en.srt is taken for c.wav",
         "d.txt: not used: D.VTT is taken for d.wav",
         "g.txt: not used: it may belong to x/g.wav, y/g.wav; put it into the folder of one of them",
+        "m.txt: not used: archive/m.srt is taken for m.wav",
         "notes.txt: not used: no recording has this name; a transcript of x.wav is called x.srt, x.txt …",
     ]
     assert "texts/E.TXT: the words of sub/e.wav" in map(str, found.fates)
