@@ -166,7 +166,7 @@ def propose(
 ) -> Proposal:
     """Choose the settings of a model, and measure its steps with them."""
     advice = proposal.advise(spec, material, request)
-    wanted = proposal.wanted_batch(advice, spec, material.clips)
+    wanted = min(advice.options.get("batch_size", spec.training.batch_size), material.clips)  # before memory limits it
     usual = {"epochs": spec.training.epochs, "learning_rate": spec.training.learning_rate, "warmup_steps": 0}
     named = {name: advice.options.get(name, value) for name, value in usual.items()}
     advised = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}

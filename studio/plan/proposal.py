@@ -84,11 +84,6 @@ def advise(spec: ModelSpec, material: Material, request: PlanRequest) -> Advice:
     )
 
 
-def wanted_batch(advice: Advice, spec: ModelSpec, clips: int) -> int:
-    """Return the clips a step before memory limits them: the advised number, at most all clips."""
-    return min(advice.options.get("batch_size", spec.training.batch_size), clips)
-
-
 def choose_batch(wanted: int, figures: Figures) -> tuple[Proposed, Proposed]:
     """Choose a batch size and accumulation steps that fit into 90 % of memory. Raises DataError if not even one clip fits."""
     room = USABLE * figures.available // 100 - figures.always

@@ -8,6 +8,7 @@ if __name__ == "__main__":
     before_imports()
 
 import json
+import shutil
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -30,7 +31,6 @@ from studio.prepare.lists import (
     Options,
     choose_alphabet,
     select_usable,
-    symbols_file,
     training_problems,
     write_lists,
 )
@@ -50,6 +50,7 @@ from studio.prepare.review import (
 )
 from studio.prepare.speakers import ALIKE, SEVERAL, Sound, describe_voices, find_copies, find_voices, is_sound_only
 from studio.prepare.texts import (
+    PARTS,
     RECOGNISED,
     WORDS,
     ClipText,
@@ -58,7 +59,6 @@ from studio.prepare.texts import (
     needs_words,
     recognise,
     recognise_parts,
-    remove_parts,
     texts_of,
 )
 from studio.prepare.transcripts import Transcript
@@ -179,7 +179,7 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
     jobs = [CuttingJob(s, transcripts.get(s.name), options.cutting, project.state, project.clips) for s in sources]
     jobs = recognise_parts(jobs, project, options.texts, options.num_workers)
     results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
-    remove_parts(project)
+    shutil.rmtree(project.state / PARTS, ignore_errors=True)
     recordings = [result for result in results if isinstance(result, CutRecording)]
     wordless = [] if options.texts.recogniser else [r for r in recordings if needs_words(r, transcripts.get(r.name))]
     recordings = [recording for recording in recordings if recording not in wordless]
@@ -354,7 +354,7 @@ def _write_alphabet(project: Project, settings: dict[str, object], alphabet: Alp
     settings["text_cleaners"] = alphabet.cleaners
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
     if alphabet.symbols:
-        write_text(project.symbols, symbols_file(alphabet.symbols))
+        write_text(project.symbols, "".join(f"{symbol}\n" for symbol in alphabet.symbols))  # for --symbols-file
     else:
         project.symbols.unlink(missing_ok=True)
     write_text(project.settings, f"{json.dumps(settings, indent=1, ensure_ascii=False)}\n")

@@ -101,8 +101,3 @@ def symbols_of(texts: Sequence[str]) -> list[str]:
     """Return the padding, the space, and all other characters of lower-cased texts; braces enclose ARPAbet."""
     characters = set(compose(" ".join(texts).lower())) - {PAD, " ", "{", "}"}
     return [PAD, " ", *sorted(characters)]
-
-
-def symbols_file(symbols: Sequence[str]) -> str:
-    """Format an alphabet for --symbols-file, one symbol a line."""
-    return "".join(f"{symbol}\n" for symbol in symbols)

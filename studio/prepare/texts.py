@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from studio.prepare.alignment import assign_words, find_longest_pauses
 from studio.prepare.arguments import KEY_VARIABLE, TextConfig
 from studio.prepare.clips import CutRecording, CuttingJob, cut_parts
 from studio.prepare.ledger import ClipSound, Ledger
-from studio.prepare.transcripts import Transcript, has_sentence_ends
+from studio.prepare.transcripts import Transcript, ends_sentence
 from studio.project import Project
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
@@ -68,12 +67,9 @@ def _with_words(job: CuttingJob, words: Sequence[str]) -> CuttingJob:
 
 def _is_divided_by_words(job: CuttingJob) -> bool:
     """Return True for a text with times, or one without in which a sentence ends before the last word."""
-    return job.transcript is not None and (bool(job.transcript.cues) or has_sentence_ends(job.transcript.text))
-
-
-def remove_parts(project: Project) -> None:
-    """Remove the sound of the parts."""
-    shutil.rmtree(project.state / PARTS, ignore_errors=True)
+    if job.transcript is None:
+        return False
+    return bool(job.transcript.cues) or any(map(ends_sentence, job.transcript.text.split()[:-1]))
 
 
 class ClipText(NamedTuple):

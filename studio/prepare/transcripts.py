@@ -62,11 +62,6 @@ class Transcript:
     cues: tuple[Cue, ...] = ()
 
 
-def has_sentence_ends(text: str) -> bool:
-    """Return True if a sentence ends before the last word of the text."""
-    return any(ends_sentence(word) for word in text.split()[:-1])
-
-
 def ends_sentence(text: str) -> bool:
     """Return True if the text ends with the end of a sentence."""
     return text.rstrip().rstrip(CLOSING)[-1:] in tuple(SENTENCE_ENDS)

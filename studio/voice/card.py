@@ -109,7 +109,7 @@ def _reports(facts: Facts) -> str:
         ]
         near = "" if measure == "loss" else f" among epochs whose validation loss is at most {SLACK:g} above the lowest"
         header = ["epoch", *map(column_of, keys)]
-        parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + _table(header, rows))
+        parts.append(f"{name}, selected by {words_for(measure)[0]}{near}:\n\n" + _table(header, rows))
     return "\n\n".join(parts)
 
 
@@ -131,20 +131,15 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def column_of(name: str) -> str:
     """Return the column heading of a measure."""
-    words, factor = _words_for(name)
+    words, factor = words_for(name)
     return f"{words}{' %' * (factor == PERCENT)}{', at most 100 a line' * (name == CAPPED)}"
 
 
 def cell_of(name: str, value: float | None) -> str:
     """Format a measure; `-` if there is none."""
-    return "-" if value is None else f"{_words_for(name)[1] * value:.4g}"
+    return "-" if value is None else f"{words_for(name)[1] * value:.4g}"
 
 
-def choice_of(best_by: str) -> str:
-    """Describe the measure that selects the weights."""
-    return _words_for(best_by)[0]
-
-
-def _words_for(name: str) -> tuple[str, float]:
+def words_for(name: str) -> tuple[str, float]:
     """Return words for a measure, and the factor of its number."""
     return WORDS_IN_CARD.get(name) or (MEASURES[name].title if name in MEASURES else name, 1)

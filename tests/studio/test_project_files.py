@@ -11,7 +11,7 @@ from studio.prepare.arguments import CuttingConfig, parse_args
 from studio.prepare.clips import CutClip, CutRecording
 from studio.prepare.faults import Measures
 from studio.prepare.ledger import Ledger
-from studio.prepare.lists import choose_alphabet, select_usable, symbols_file
+from studio.prepare.lists import choose_alphabet, select_usable
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
 from studio.project import PROJECTS, Project, check_inside, create_project, find_project, list_projects
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
@@ -147,7 +147,7 @@ def test_english_needs_no_alphabet_and_other_numbers_are_spelled() -> None:
 @pytest.mark.parametrize("text", [GERMAN, RUSSIAN])
 def test_other_alphabets_have_all_letters(text: str, tmp_path: Path) -> None:
     alphabet = choose_alphabet([text] * 3 + ["7 mal"], "xx")
-    (tmp_path / "symbols.txt").write_text(symbols_file(alphabet.symbols or []))
+    (tmp_path / "symbols.txt").write_text("\n".join(alphabet.symbols or []))
     symbols = read_symbols(tmp_path / "symbols.txt")
     assert dropped_symbols(text, alphabet.cleaners, alphabet_of(symbols)) == []
     assert alphabet.cleaners == ["basic_cleaners"] and symbols[:2] == ["_", " "]

@@ -52,7 +52,12 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
     recordings = "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav m.wav"
     found = match(tmp_path, recordings, **files)
     ours = {path: f"Text of {Path(path).stem}." for path in ("b.mp3", "sub/e.wav", "y/z/h.wav", "k.wav")}
-    ours |= {"a.wav": "Text of a, second line.", "c.wav": "Good morning.", "d.wav": "Good morning.", "m.wav": "Good morning."}
+    ours |= {
+        "a.wav": "Text of a, second line.",
+        "c.wav": "Good morning.",
+        "d.wav": "Good morning.",
+        "m.wav": "Good morning.",
+    }
     assert texts(found) == ours
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
         "archive/k.txt: not used: k.txt is taken for k.wav",

@@ -19,7 +19,7 @@ from studio.plan.file import Plan
 from studio.plan.inputs import Material
 from studio.project import Project
 from studio.train.progress import TrainingProgress, describe_measures
-from studio.voice.card import Facts, card, cell_of, choice_of, column_of
+from studio.voice.card import Facts, card, cell_of, column_of, words_for
 from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, Listener, choose_vocoder, judge
 from studio.voice.voice import (
     best_checkpoint,
@@ -186,7 +186,7 @@ def test_measures_are_described_in_words_not_in_names_of_the_log() -> None:
     assert describe_measures(values) == "wrong words 25 %, wrong letters 12.5 %, text that attention reads 50 %"
     assert describe_measures({"focus": 0.7}) == ""
     names = ["wer_capped", "val_loss", "mel_distance", *BEST_BY]
-    headings = [column_of(name) for name in names if name != "loss"] + [choice_of(name) for name in BEST_BY]
+    headings = [column_of(name) for name in names if name != "loss"] + [words_for(name)[0] for name in BEST_BY]
     assert not [heading for heading in headings if "_" in heading or heading in ("wer", "mcd", "mos")]
     assert (cell_of("wer", 0.25), cell_of("val_loss", 1.5), cell_of("wer", None)) == ("25", "1.5", "-")
 
