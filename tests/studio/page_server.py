@@ -40,7 +40,6 @@ class PageServer(NamedTuple):
 
     @property
     def port(self) -> int:
-        """The port."""
         return int(self.address.rsplit(":", 1)[1].strip("/"))
 
 

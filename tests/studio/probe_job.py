@@ -16,7 +16,6 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def main() -> int:
-    """Do what the first word names."""
     (kind,) = sys.argv[1:]
     StopRequest.ECHO = 0.0  # a second signal counts at once
     with StopRequest() as stop:

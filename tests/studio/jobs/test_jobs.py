@@ -53,7 +53,6 @@ def look(jobs: Jobs, project: Project, name: str = "train") -> Job:
 
 
 def end(jobs: Jobs, project: Project, name: str = "train") -> Job:
-    """Wait for the end of a run."""
     wait_for(lambda: not look(jobs, project, name).is_active)
     return look(jobs, project, name)
 

@@ -190,7 +190,6 @@ def client(context: Context) -> Iterator[Any]:
 
 
 def voices(client: Any) -> list[dict[str, Any]]:
-    """The voices once they are loaded."""
     return wait(lambda: (answer := client.get("/speak/mine/v1/voices")).status_code == 200 and answer.json()["data"])
 
 

@@ -33,7 +33,6 @@ PATIENCE = 400  # seconds for a run; another program may have the machine
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory) -> list[Path]:
-    """A recording of some sentences, and their text."""
     folder = tmp_path_factory.mktemp("recording")
     texts = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
     pause = 1e-4 * np.random.default_rng(0).standard_normal(17640)
@@ -49,7 +48,6 @@ def drop(page, *paths: Path) -> None:
 
 
 def wait_for_end(page, name: str) -> None:
-    """Wait until a run has finished."""
     words = ".*(finished|failed|without an exit code).*"
     end = web.wait(lambda: re.search(words, web.value_of(page, f"{name}-state")), PATIENCE)
     assert end[1] == "finished", end[0]

@@ -58,7 +58,6 @@ def projects(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(projects, tmp_path_factory) -> Iterator[PageServer]:
-    """A server on loopback."""
     with serve(projects, tmp_path_factory.mktemp("local")) as server:
         yield server
 

@@ -26,7 +26,6 @@ def project(project: Project) -> Project:
 
 
 def plan_text(project: Project, **values: object) -> str:
-    """The text of the plan with other settings of its model."""
     plan = read_plan(project.plan)
     return json.dumps(asdict(replace(plan, models={"Tacotron2": replace(SETTINGS, **values)})))
 

@@ -18,7 +18,6 @@ from tests.sounds import sentence
 
 
 def upload(tmp_path: Path, name: str, content: str) -> Path:
-    """A file in a folder of uploads."""
     path = tmp_path / "uploads" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(content)

@@ -260,7 +260,6 @@ PLAN = Plan(seed=1, threads=2, cpu=True, models={"WaveGlow": replace(SETTINGS, *
 
 
 def write_changed(path: Path, field: str, value: Any) -> None:
-    """Write the plan with another value of a field of its model."""
     write_plan(path, PLAN)
     content = json.loads(path.read_text())
     content["models"]["WaveGlow"][field] = value

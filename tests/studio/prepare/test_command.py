@@ -76,7 +76,6 @@ def talk(tmp_path_factory) -> tuple[Path, Project]:
 
 
 def copy_of(talk: tuple[Path, Project], folder: Path) -> Project:
-    """Copy the recordings to folder/in, and the project to folder/out."""
     shutil.copytree(talk[0], folder / "in")
     shutil.copytree(talk[1].root, folder / "out" / "mine")
     return Project(name="mine", projects=folder / "out")

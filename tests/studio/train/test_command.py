@@ -51,7 +51,6 @@ def project(prepared: Project) -> Project:
 
 @pytest.fixture
 def flags(project: Project) -> list[str]:
-    """The words of a command for the project."""
     return [project.name, "--projects", str(project.projects)]
 
 
@@ -84,12 +83,10 @@ def train_here(
 
 @pytest.fixture
 def in_process(monkeypatch) -> None:
-    """Run train.py in this process."""
     monkeypatch.setattr(train, "run_training", train_here)
 
 
 def epochs_in(log: Path) -> int:
-    """Return the last epoch with a step in a log; -1 without one."""
     return max((step[0] for step, _ in read_steps(log) if len(step) == 2), default=-1) if log.exists() else -1
 
 
