@@ -124,27 +124,35 @@ def choose_use(page, answer: str) -> None:
 
 
 def plan(page, project: Project) -> None:
-    """Make a plan from the tiny voice, then edit it: one model, which trains for longer than anyone needs to click."""
+    """Begin to make a plan, and stop; then edit one that trains for longer than anyone needs to click."""
+    start = project.projects / "tiny" / "voice"
+    settings = replace(SETTINGS, warm_start=str(start / "tacotron2.pt"), options={}, best_by="loss", batch_size=3)
+    settings = replace(settings, epochs=EPOCHS, report_every=EPOCHS, report_lines=1)
+    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": settings}))
     web.wait_for_tab(page, "Plan", "plan")
     web.choose_option(page, "start", "voice of project tiny")
-    web.fill(page, "limit", "0.02")  # hours, in which WaveGlow is not even measured
+    web.fill(page, "limit", "soon")
     web.click(page, "plan")
-    wait_for_end(page, "plan")
+    wait_for_message(page, "time limit: 'soon', expected a number of hours above 0, or nothing")
+    web.fill(page, "limit", "0.5")
+    web.click(page, "plan")
+    web.wait(lambda: "is running" in web.value_of(page, "plan-state"))
+    command = json.loads((project.root / "jobs" / "plan.json").read_text())["words"]
+    assert command[-5:] == ["--from", str(start), "--hours", "0.5", "--cpu"]
+    web.click(page, "plan-stop")
+    web.wait(lambda: "was paused" in web.value_of(page, "plan-state"))
     words = web.wait(lambda: "Tacotron2" in (text := page.find_element("id", "plan-models").text) and text)
-    assert "expected: " in words and "--warm-start" in words
+    assert "--warm-start" in words and "usual for this much data" in words
     content = json.loads(project.plan.read_text())
-    assert list(content["models"]) == ["PulseNoise", "Tacotron2"]
-    length = {"epochs": EPOCHS, "hours": None, "report_every": EPOCHS, "report_lines": 1, "best_by": "loss"}
-    content["models"] = {"Tacotron2": content["models"]["Tacotron2"] | length | {"sharpen_minutes": 0}}
     web.click_on(page, "button.label-wrap", "plan.json")
     web.wait(lambda: page.find_elements("css selector", "#plan-text .cm-content"))
     replace_code(page, json.dumps(content | {"seed": -1}))
     web.click(page, "plan-save")
     wait_for_message(page, "plan.json: seed: -1, expected a whole number")
-    replace_code(page, json.dumps(content))
+    replace_code(page, json.dumps(content | {"seed": 7}))
     web.click(page, "plan-save")
     web.wait(lambda: web.value_of(page, "plan-result") == "saved")
-    assert read_plan(project.plan).models["Tacotron2"].epochs == EPOCHS
+    assert read_plan(project.plan).seed == 7
 
 
 def train(page, server: PageServer, project: Project) -> None:
