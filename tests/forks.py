@@ -26,7 +26,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {"train.py", "inference.py", "evaluate.py"}
-MODULES = {"multiproc", "torch.distributed.run"}
+MODULES = {"multiproc", "torch.distributed.run", "tests.other_system"}
 LONGEST_REQUEST = 2**20
 
 

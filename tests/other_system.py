@@ -119,7 +119,16 @@ class OnlyNamed(ctypes.CDLL):
         super().__init__(name, *rest, **keywords)
 
 
+def forget_ours() -> None:
+    """Have this project's modules imported anew, on that system, by a process that was forked from one of this system."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if name != "__main__" and file.startswith(f"{Path.cwd()}/") and "site-packages" not in file:
+            del sys.modules[name]
+
+
 def main(name: str, script: str, *argv: str) -> None:
+    forget_ours()
     asyncio.new_event_loop().close()  # imports what it needs
     with tempfile.TemporaryDirectory() as folder:
         take_away(name)

@@ -36,6 +36,13 @@ RATE = 22050
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 
 
+@pytest.fixture(autouse=True)
+def no_workers_are_left():
+    """PyTorch would wait for each in a later collection of garbage, for many seconds."""
+    yield
+    loader.end_workers()
+
+
 @pytest.fixture
 def options(tmp_path):
     """Flags for four clips."""

@@ -144,16 +144,15 @@ def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path
     assert load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")["epoch"] == best[0]
     if model == "Tacotron2":
         return  # the rest is the same for every model, and WaveGlow trains faster
-    more = ["--epochs", 5, "--epochs-per-validation", 1]
-    assert "resuming at epoch 4" in succeed("train.py", *flags(model, tmp_path), *more, "--resume-from-last")
+    more = ["--epochs", 5, "--epochs-per-validation", 1, "--resume-from-last"]
+    assert "resuming at epoch 4" in succeed("train.py", *flags(model, tmp_path), *more)
     chosen = load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")  # scores and losses are not compared
     assert chosen["epoch"] == 4 and chosen["best"]["by"] == "loss" and chosen["val_loss"] == chosen["best"]["loss"]
-    succeed("train.py", *flags(model, tmp_path / "plain"), *more)
     train_losses = [
         [data["train_loss"] for step, data in read_steps(folder / "nvlog.json") if len(step) == 2]
-        for folder in (tmp_path, tmp_path / "plain")
+        for folder in (tmp_path, train_tiny_model(model).parent)
     ]
-    assert train_losses[0] == train_losses[1]  # training does not depend on it
+    assert train_losses[0][:4] == train_losses[1]  # training does not depend on it
 
 
 def test_a_path_with_an_escape_reaches_the_terminal_spelled(tmp_path: Path) -> None:

@@ -62,12 +62,13 @@ def test_what_torchrun_is_told(words: str, gpus: int, processes: str, nodes: str
 
 def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
     skip_without_evaluators()
-    evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
+    evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mcd", "--epochs-per-validation", 1]
+    evaluating += ["--evaluate-without", "asr", "mos"]
     finish(start_ranks("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2))
-    found = [data["evaluation_mos"] for _, data in read_steps(tmp_path / "nvlog.json") if "evaluation_mos" in data]
+    found = [data["evaluation_mcd"] for _, data in read_steps(tmp_path / "nvlog.json") if "evaluation_mcd" in data]
     assert len(found) == 2  # each once
     best = load_checkpoint(tmp_path / "checkpoint_Tacotron2_best.pt")
-    assert best["epoch"] == found.index(max(found)) and best["best"]["by"] == "mos"
+    assert best["epoch"] == found.index(min(found)) and best["best"]["by"] == "mcd"
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,16 @@ import soundfile
 from common.checkpoint.files import load_checkpoint
 from common.system import lock_file, lock_for_process, locked_folder, remove_locked
 from studio.project import Project
-from tests.recipe import ENVIRONMENT, ROOT, flags, read_log
+from tests.recipe import ROOT, call, flags, read_log
 from tests.studio.projects import make_project
 
 ONLY_POSIX = "needs Linux or macOS; on Windows, run it in WSL 2 (README.md, Systems)"
 
 
 def run_on(system: str, *words: object, code: int = 0) -> str:
-    command = [sys.executable, "-m", "tests.other_system", system, *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    done = call(sys.executable, "-m", "tests.other_system", system, *words)
+    assert done.code == code and "Traceback" not in done.err, done.err
+    return done.out + done.err
 
 
 def test_it_speaks(tmp_path: Path) -> None:

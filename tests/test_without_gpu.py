@@ -34,6 +34,7 @@ from common.training.validation import validate
 from data_functions import get_loaders
 from models import REGISTRY
 from synthesizer import Synthesizer
+from tacotron2.fast import graphs
 from tacotron2.fast.prepared import PreparedDecoder
 from tacotron2.model import Tacotron2
 from tests.gpu_rules import Rules
@@ -68,7 +69,10 @@ SETTINGS += [*(("WaveGlow", words) for words in OPTIONS), ("Tacotron2", list(OPT
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No warning of this build of PyTorch; short chunks of --graphs, of which a batch has a whole one and a part."""
+    monkeypatch.setattr(graphs, "STEPS", 4)
+    monkeypatch.setattr(graphs, "SYMBOLS", 4)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PyTorch was compiled without cuDNN")
         yield

@@ -173,7 +173,7 @@ def test_reach_is_half_the_receptive_field_of_one_flow(small_model):
 
 SIGMA = 0.8
 # Few layers, since a compiler takes time for each; all kinds of flows and layers are among them.
-FEW = {"n_flows": 3, "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 6}}
+FEW = {"n_flows": 2, "n_early_every": 1, "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 6}}
 
 
 class Infer(nn.Module):
