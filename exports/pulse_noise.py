@@ -21,31 +21,31 @@ from pulse_noise.synthesis import TAPS, PulseNoiseSynthesis, Source, to_samples
 BLOCK = 8  # unknowns that the ONNX solver eliminates at once
 
 
-class Pair:
+class ComplexPair:
     """Complex numbers as two real tensors, with the operations of PulseNoiseSynthesis and retrieve_phases."""
 
     def __init__(self, real: Tensor, imaginary: Tensor) -> None:
         self.real, self.imaginary = real, imaginary
 
-    def __add__(self, other: Pair) -> Pair:
-        return Pair(self.real + other.real, self.imaginary + other.imaginary)
+    def __add__(self, other: ComplexPair) -> ComplexPair:
+        return ComplexPair(self.real + other.real, self.imaginary + other.imaginary)
 
-    def __sub__(self, other: Pair) -> Pair:
-        return Pair(self.real - other.real, self.imaginary - other.imaginary)
+    def __sub__(self, other: ComplexPair) -> ComplexPair:
+        return ComplexPair(self.real - other.real, self.imaginary - other.imaginary)
 
-    def __mul__(self, factor: Tensor | float) -> Pair:
-        return Pair(self.real * factor, self.imaginary * factor)
+    def __mul__(self, factor: Tensor | float) -> ComplexPair:
+        return ComplexPair(self.real * factor, self.imaginary * factor)
 
     __rmul__ = __mul__
 
-    def __getitem__(self, index: int | None) -> Pair:
-        return Pair(self.real[index], self.imaginary[index])
+    def __getitem__(self, index: int | None) -> ComplexPair:
+        return ComplexPair(self.real[index], self.imaginary[index])
 
     def abs(self) -> Tensor:
         """Magnitudes."""
         return (self.real.square() + self.imaginary.square()).sqrt()
 
-    def sgn(self) -> Pair:
+    def sgn(self) -> ComplexPair:
         """Numbers of magnitude 1 and the same phase; 0 for 0."""
         return self * self.abs().clamp(min=torch.finfo(torch.float32).tiny).reciprocal()
 
@@ -57,11 +57,11 @@ class PairSTFT(ConvSTFT):
         super().__init__(stft)
         self.window = nn.Buffer(stft.window.clone())
 
-    def spectrum(self, audio: Tensor) -> Pair:
+    def spectrum(self, audio: Tensor) -> ComplexPair:
         """Spectrum (B, F, T) of audio (B, N)."""
-        return Pair(*self(audio).chunk(2, dim=1))
+        return ComplexPair(*self(audio).chunk(2, dim=1))
 
-    def from_spectrum(self, spectrum: Pair) -> Tensor:
+    def from_spectrum(self, spectrum: ComplexPair) -> Tensor:
         """Audio (B, (T - 1) * hop) of a spectrum (B, F, T)."""
         audio = self.inverse(torch.cat((spectrum.real, spectrum.imaginary), dim=1))
         return audio[:, : -(self.size // 2)]

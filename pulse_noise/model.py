@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -117,6 +117,5 @@ class PulseNoise(nn.Module):
     def synthesis(self) -> PulseNoiseSynthesis:
         """The filter, on the device of the weights."""
         if self._synthesis is None or self._synthesis.basis.device != self.device:
-            audio = AudioConfig(**{field.name: getattr(self.config, field.name) for field in fields(AudioConfig)})
-            self._synthesis = PulseNoiseSynthesis(TacotronSTFT.from_config(audio).to(self.device))
+            self._synthesis = PulseNoiseSynthesis(TacotronSTFT.from_config(self.config).to(self.device))
         return self._synthesis

@@ -52,7 +52,7 @@ MEASURED = 50  # clips, of all lengths
 KEPT = ("epoch", "iteration", "config", "data", "seed")  # entries of the checkpoint
 
 
-class Pair(NamedTuple):
+class MelPair(NamedTuple):
     """Log-mels (M, T) of a clip: the decoder's, and the recording's."""
 
     decoded: Tensor
@@ -93,7 +93,7 @@ class Discriminator(nn.Module):
 class Sharpening:
     """The two networks, and their training in turn with the least-squares losses of Mao et al. 2017."""
 
-    def __init__(self, postnet: Any, pairs: Sequence[Pair], seed: int, device: torch.device) -> None:
+    def __init__(self, postnet: Any, pairs: Sequence[MelPair], seed: int, device: torch.device) -> None:
         """Prepare both. Raises DataError if no clip is long enough for a crop."""
         # A crop's edges are cut off: what the convolutions see there is not the clip.
         self.margin = sum(layer[0].conv.kernel_size[0] // 2 for layer in postnet.convolutions)
@@ -152,7 +152,7 @@ class Sharpening:
         return (mels - self.mean) / self.deviation
 
 
-def movement(postnet: Any, pairs: Sequence[Pair], device: torch.device) -> float:
+def movement(postnet: Any, pairs: Sequence[MelPair], device: torch.device) -> float:
     """How much mels change from frame to frame, as a share of the change in the recordings; 1 is right, smooth mels have less."""
     totals = torch.zeros(2)
     with torch.inference_mode():
@@ -162,13 +162,13 @@ def movement(postnet: Any, pairs: Sequence[Pair], device: torch.device) -> float
     return float(totals[0] / totals[1])
 
 
-def read_pairs(args: argparse.Namespace, model: Any, options: Options, device: torch.device) -> list[Pair]:
+def read_pairs(args: argparse.Namespace, model: Any, options: Options, device: torch.device) -> list[MelPair]:
     """Predict the clips of the filelists, of longer lists --clips at random."""
     pairs, draws = [], torch.Generator().manual_seed(args.seed)
     for dataset in read_clips(args.filelists, options):
         items = torch.randperm(len(dataset), generator=draws)[: args.clips].sort().values.tolist()
         for item, decoded, _ in teacher_forced(model, dataset, items, args.batch_size, device):
-            pairs.append(Pair(decoded, dataset[Key(0, item)].mel))
+            pairs.append(MelPair(decoded, dataset[Key(0, item)].mel))
     return pairs
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral
 
 import numpy as np
@@ -190,9 +190,9 @@ class TacotronSTFT(nn.Module):
     @classmethod
     def from_config(cls, config: AudioConfig) -> TacotronSTFT:
         """Build the transform of a corpus."""
-        settings = asdict(config)
-        del settings["max_wav_value"]  # of no effect
-        return cls(**settings)
+        names = [field.name for field in fields(AudioConfig)]  # a model's config may have more
+        names.remove("max_wav_value")  # of no effect
+        return cls(**{name: getattr(config, name) for name in names})
 
     def mel_spectrogram(self, audio: Tensor) -> Tensor:
         """Log-mels (B, M, T), float32, of audio (B, N) in [-1, 1]; T = N // hop_length + 1.

@@ -20,7 +20,7 @@ from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage
 from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
-from studio.page.speak_tab import ROUTE, Speech, add_speak_tab
+from studio.page.speak_tab import ROUTE, ProjectSpeech, add_speak_tab
 from studio.page.train_tab import add_train_tab
 from studio.project import Project, list_projects
 
@@ -49,7 +49,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
     app.add_middleware(WholeUploads)
     app.add_middleware(TokenGate, access=access)
     add_downloads(app, context)
-    speech = Speech(context)
+    speech = ProjectSpeech(context)
     app.mount(f"{ROUTE}/{{name}}", speech)
     mount_page(app, make_page(context, ending))
     mounted: Any = app.routes[-1]

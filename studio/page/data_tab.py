@@ -22,7 +22,7 @@ from studio.page.editing import (
     summarize,
     table_of,
 )
-from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, Start, make_audio
+from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, RunButton, make_audio
 from studio.page.reading import check_take, first_open, keep_take, kept_takes, make_take, read_script
 from studio.page.recordings import describe_storage, fates_table, list_recordings, prepare_argv, store_files
 from studio.prepare.arguments import TextConfig
@@ -52,7 +52,7 @@ def add_data_tab(page: ProjectPage) -> None:
     with gr.Row():
         button = gr.Button("Prepare", variant="primary", elem_id="prepare")
         stop = gr.Button("Stop", elem_id="prepare-stop")
-    key = page.add_run([Start(button, "prepare", prepare_argv, [language, several])], stop)
+    key = page.add_run([RunButton(button, "prepare", prepare_argv, [language, several])], stop)
     with recorder:
         add_reading(page, key, stored)
     add_review(page, key)

@@ -93,7 +93,7 @@ class ProjectPage:
 
         gr.on(events, self.context.in_words(call), [self.field, *inputs], outputs, **HIDDEN, **options)
 
-    def add_run(self, starts: Sequence[Start], stop: gr.Button | None = None) -> gr.State:
+    def add_run(self, starts: Sequence[RunButton], stop: gr.Button | None = None) -> gr.State:
         """Add the state and the last output of the newest of some runs, and connect the buttons that start and pause them.
 
         `stop` pauses a run of the first kind. Returns a state that changes with the project, and when a run starts or ends.
@@ -112,7 +112,7 @@ class ProjectPage:
             state = f"{project.name} {job.run.identity} {job.state.value}" if job else project.name
             return *run_values(self.context, job), state  # each time: an answer may not reach the page
 
-        def run(start: Start, project: Project, *values: Any) -> tuple[str, ...]:
+        def run(start: RunButton, project: Project, *values: Any) -> tuple[str, ...]:
             jobs.start(project, start.kind, start.argv(project, *values))
             return watch(project)
 
@@ -130,7 +130,7 @@ class ProjectPage:
 
 
 @dataclass(frozen=True)
-class Start:
+class RunButton:
     """A button that starts a command: the kind of its run, its arguments by the project and the values of the options."""
 
     button: gr.Button

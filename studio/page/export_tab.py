@@ -11,7 +11,7 @@ import gradio as gr
 from common.errors import UsageError
 from exports.targets import TARGETS, missing_parts
 from studio.export import describe_commands, list_downloads
-from studio.page.events import ProjectPage, Start
+from studio.page.events import ProjectPage, RunButton
 from studio.project import Project
 
 
@@ -27,7 +27,7 @@ def add_export_tab(page: ProjectPage) -> None:
     if any(missing.values()):
         lines = [f"- {target}: {page.context.shorten(words)}" for target, words in missing.items() if words]
         gr.Markdown("Not available here yet:\n\n" + "\n".join(lines), elem_id="missing-targets")
-    key = page.add_run([Start(share, "share", share_argv), Start(button, "export", export_argv, [targets])])
+    key = page.add_run([RunButton(share, "share", share_argv), RunButton(button, "export", export_argv, [targets])])
     files, commands = gr.HTML(elem_id="downloads"), gr.Markdown(elem_id="export-commands")
     tab: Any = share.parent
     page.on([key.change, tab.select], show, [], [files, commands], clears=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from studio.page.events import HIDDEN, ProjectPage, Start
+from studio.page.events import HIDDEN, ProjectPage, RunButton
 from studio.page.plan_review import (
     UNITS,
     describe_plan,
@@ -39,7 +39,7 @@ def add_plan_tab(page: ProjectPage) -> None:
         button = gr.Button("Make a plan", variant="primary", elem_id="plan")
         stop = gr.Button("Stop", elem_id="plan-stop")
     options = [start, limit, unit, find_lr]
-    key = page.add_run([Start(button, "plan", partial(plan_argv, cpu=context.cpu), options)], stop)
+    key = page.add_run([RunButton(button, "plan", partial(plan_argv, cpu=context.cpu), options)], stop)
     plan = gr.Markdown(elem_id="plan-models", elem_classes="settings")
     plots = gr.Gallery(label="Tests of learning rates: loss over the rate", visible=False, elem_id="plan-rates")
     with gr.Accordion("plan.json", open=False):

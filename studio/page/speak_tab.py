@@ -24,7 +24,7 @@ from studio.voice.verdict import read_verdict
 ROUTE = "/speak"  # and the name of a project
 
 
-class Speech:
+class ProjectSpeech:
     """The server's app at /speak/PROJECT. It has one engine, whose voice is that of the project that was asked for last.
 
     A voice that a training has written anew is loaded anew; while a command uses a GPU, the engine computes on the CPU.

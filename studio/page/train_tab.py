@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from studio.page.events import ProjectPage, Start, make_audio, make_picture
+from studio.page.events import ProjectPage, RunButton, make_audio, make_picture
 from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingView, newest_model, studio_train_argv
 from studio.plan.file import MODELS
 from studio.project import Project
@@ -27,7 +27,7 @@ def add_train_tab(page: ProjectPage) -> None:
     with gr.Row():
         start = gr.Button("Start or resume", variant="primary", elem_id="train")
         pause = gr.Button("Pause", elem_id="pause")
-    key = page.add_run([Start(start, "train", studio_train_argv)], pause)
+    key = page.add_run([RunButton(start, "train", studio_train_argv)], pause)
     verdict = gr.Textbox(label="Verdict on the voice", interactive=False, lines=2, max_lines=8, elem_id="verdict")
     page.on(key.change, lambda project: "\n".join(read_verdict(project.voice).lines), [], [verdict], clears=True)
     model = gr.Radio([NEWEST, *MODELS], value=NEWEST, label="Model", elem_id="model")

@@ -11,7 +11,7 @@ from common.errors import DataError
 from common.inference.config import SynthesisConfig
 from exports import engines, pulse_noise
 from exports.parts import ConvDenoiser, fold, waveglow_parts
-from exports.pulse_noise import Pair, VocodePulseNoise
+from exports.pulse_noise import ComplexPair, VocodePulseNoise
 from exports.voice import load_voice
 from pulse_noise import synthesis
 from pulse_noise.model import PulseNoise
@@ -77,12 +77,12 @@ def test_pulses_are_those_of_the_plain_model(f0: float) -> None:
 @torch.no_grad()
 def test_pairs_are_complex_numbers() -> None:
     one, other = torch.randn(2, 3, 4, dtype=torch.complex64)
-    ours, theirs = (Pair(numbers.real, numbers.imag) for numbers in (one, other))
+    ours, theirs = (ComplexPair(numbers.real, numbers.imag) for numbers in (one, other))
     result = (0.5 * (ours - theirs) + ours * torch.arange(4.0))[None].sgn()
     expected = (0.5 * (one - other) + one * torch.arange(4.0))[None].sgn()
     torch.testing.assert_close(torch.complex(result.real, result.imaginary), expected)
     torch.testing.assert_close(ours.abs(), one.abs())
-    assert not Pair(torch.zeros(2), torch.zeros(2)).sgn().abs().any()
+    assert not ComplexPair(torch.zeros(2), torch.zeros(2)).sgn().abs().any()
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from common.data.mels import load_mel
 from common.errors import DataError, UsageError
 from models import load_model
 from scripts import predict_mels, sharpen_mels
-from scripts.sharpen_mels import Discriminator, Pair, Sharpening, movement
+from scripts.sharpen_mels import Discriminator, MelPair, Sharpening, movement
 from tacotron2.decoder import Prenet
 from tacotron2.model import Postnet, Tacotron2Config
 from tacotron2.text import text_to_sequence
@@ -191,7 +191,7 @@ def test_sharpened_mels_move_as_recorded_ones_do(monkeypatch):
     for number in range(6):
         noises = torch.randn(3, MELS, 150 + 10 * number, generator=generator)
         mean = torch.nn.functional.avg_pool1d(noises[0], 9, 1, 4, count_include_pad=False)
-        pairs.append(Pair(mean + 0.1 * noises[1], mean + 0.5 * noises[2]))
+        pairs.append(MelPair(mean + 0.1 * noises[1], mean + 0.5 * noises[2]))
     postnet = Postnet(Tacotron2Config(n_mel_channels=MELS, postnet_embedding_dim=32, postnet_n_convolutions=2)).eval()
     torch.nn.init.zeros_(postnet.convolutions[-1][0].conv.weight)  # the mels as they are
     cpu = torch.device("cpu")
@@ -206,7 +206,7 @@ def test_sharpened_mels_move_as_recorded_ones_do(monkeypatch):
 
 def test_crops_are_of_one_place_and_the_judge_sees_patches():
     recorded = torch.arange(200.0).expand(MELS, -1)
-    pairs = [Pair(recorded + 1000 * number, recorded) for number in (1, 2)]
+    pairs = [MelPair(recorded + 1000 * number, recorded) for number in (1, 2)]
     postnet = Postnet(Tacotron2Config(n_mel_channels=MELS, postnet_n_convolutions=3, postnet_kernel_size=7))
     sharpening = Sharpening(postnet, pairs, 1, torch.device("cpu"))
     decoded, recorded = sharpening.crops(5)
@@ -217,4 +217,4 @@ def test_crops_are_of_one_place_and_the_judge_sees_patches():
     assert shapes == [(3, 32, 40, 100), (3, 64, 20, 50), (3, 64, 10, 25), (3, 64, 10, 25), (3, 1, 10, 25)]
 
     with pytest.raises(DataError, match="no clip has 98 frames, which a crop of 80 needs; the longest has 97"):
-        Sharpening(postnet, [Pair(torch.zeros(MELS, 97), torch.zeros(MELS, 97))], 1, torch.device("cpu"))
+        Sharpening(postnet, [MelPair(torch.zeros(MELS, 97), torch.zeros(MELS, 97))], 1, torch.device("cpu"))

@@ -182,7 +182,7 @@ def test_the_newest_run_is_described_in_words(context, project, tmp_path: Path) 
 @pytest.fixture
 def client(context: Context) -> Iterator[Any]:
     """A client of /speak alone, in one event loop."""
-    app, speech = FastAPI(), speak_tab.Speech(context)
+    app, speech = FastAPI(), speak_tab.ProjectSpeech(context)
     app.mount(f"{speak_tab.ROUTE}/{{name}}", speech)
     with TestClient(app) as client:
         yield client
@@ -231,19 +231,19 @@ def test_the_finished_voice_is_the_default_unless_the_verdict_found_it_worse(
     project.voice.mkdir()  # a training writes the weights first
     if verdict is not None:
         (project.voice / "config.json").write_text(json.dumps({"name": "mine", "verdict": verdict}))
-    config = speak_tab.Speech(context)._config(project)
+    config = speak_tab.ProjectSpeech(context)._config(project)
     assert config.default_voice == default
     assert config.voices == (None if verdict is None else project.voice)
 
 
 def test_speech_leaves_the_gpu_to_a_command(tmp_path: Path, project) -> None:
     context = Context(tmp_path, False, Jobs(tmp_path))
-    assert not speak_tab.Speech(context)._config(project).cpu
+    assert not speak_tab.ProjectSpeech(context)._config(project).cpu
     with subprocess.Popen(["sleep", "600"]) as process:
         started = psutil.Process(process.pid).create_time()
         run = Run(identity="600", words=["x"], device="0", pid=process.pid, started=started, log_start=0)
         (project.root / "jobs").mkdir()
         write_note(project.root / "jobs" / "train.json", asdict(run))
-        is_on_cpu = speak_tab.Speech(context)._config(project).cpu
+        is_on_cpu = speak_tab.ProjectSpeech(context)._config(project).cpu
         process.kill()
-    assert is_on_cpu and not speak_tab.Speech(context)._config(project).cpu
+    assert is_on_cpu and not speak_tab.ProjectSpeech(context)._config(project).cpu
