@@ -89,7 +89,11 @@ def parse_platform(script: str, arguments: list[str]) -> object:
     return parse_training(["-m", "WaveGlow" if "waveglow" in script else "Tacotron2", *arguments])
 
 
-MODULES = {"scripts/prepare_dataset.sh": "scripts.prepare_recordings", "scripts/quickstart.sh": "scripts.quickstart"}
+MODULES = {
+    "scripts/prepare_dataset.sh": "scripts.prepare_recordings",
+    "scripts/quickstart.sh": "scripts.quickstart",
+    "serving": "serving.config",  # whose import needs no extra
+}
 
 LOOK_AT_FILES = {"studio.prepare", "tests.fuzz"}  # so that examples of their commands do not parse here
 
