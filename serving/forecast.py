@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 MEMORY = 30.0  # seconds of computing after which a measurement counts for half
 GUESS = 10.0  # seconds of audio computed in the first second, until that is measured
-LONGEST_WAIT = 59  # seconds of Retry-After; OpenAI's clients ignore longer ones and come back sooner
+LONGEST_WAIT = 59  # seconds of Retry-After; of more than 60, OpenAI's older clients take no notice
 
 
 class WorkForecast:

@@ -248,3 +248,5 @@ def test_behind_a_prefix(browser):
         docs = browser.execute_async_script("fetch('docs').then((answer) => answer.text()).then(arguments[0])")
         assert docs.count("/speech/") >= 2
         assert len(urls := requested(page)) > 5 and all(url.startswith(address) for url in urls)
+        script = "fetch('/v1/voices').then((answer) => answer.status).then(arguments[0])"
+        assert browser.execute_async_script(script) == 200  # as from a proxy that takes the prefix away

@@ -18,7 +18,14 @@ from common.errors import DataError, UsageError
 from common.fast import FastWay, Request
 from common.inference.config import contradictions
 from common.inference.stages import Line, mels_from_texts, prepare_model
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, clips_of_one_length, limit
+from common.inference.vocoders import (
+    GriffinLimVocoder,
+    LoadedModel,
+    NeuralVocoder,
+    clips_of_one_length,
+    limit,
+    timed_parts,
+)
 from common.spec import VocoderInference
 from models import REGISTRY
 from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
@@ -111,6 +118,14 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     assert set(numbers) == {"product_items_per_sec", "product_latency", "denoiser_latency"}
     assert numbers["product_items_per_sec"] * numbers["product_latency"] == pytest.approx(14 * 256)
     assert (numbers["denoiser_latency"] > 0) == (strength > 0)
+
+
+def test_parts_are_computed_without_gradients_and_end_at_the_samples() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    steps = (weight * torch.full((1, size), float(size)) for size in (3, 2, 4))
+    parts, (whole, _) = exhaust(timed_parts(steps, 4, CPU))  # type: ignore[misc]
+    assert [part.tolist() for part in parts] == [[3, 3, 3], [2], []]
+    assert whole.tolist() == [[3, 3, 3, 2, 2, 4, 4, 4, 4]] and not whole.requires_grad
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.25, None])
