@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from common.data.filelist import read_filelist
 from tests.recipe import ROOT
 
 RATE = 22050
+SENTENCES = [row.text for row in read_filelist(ROOT / "filelists/sentences_audio_text_train_filelist.txt")]
 
 
 def tone(seconds: float, rate: int = RATE, hertz: float = 440.0, amplitude: float = 0.5) -> np.ndarray:

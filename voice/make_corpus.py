@@ -29,17 +29,26 @@ import soundfile
 from common.arguments import positive
 from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, listed
-from common.files import atomic_write, make_folder, read_lines, remove_leftovers
+from common.files import atomic_write, make_folder, read_lines, remove_leftovers, write_text
 from common.parser import Parser
 from common.quality.recogniser import Recogniser
 from common.quality.words import character_errors, word_errors
 from common.reading.reader import read_english
-from corpus.make import ROOT, SAMPLING_RATE, CorpusClip, aloud, finish, write_lines
+from corpus.make import ROOT, SAMPLING_RATE, aloud, finish
 from corpus.teacher import Teacher
 
 SPLITS = ("test", "everyday_test", "val", "everyday_val", "everyday_train", "train")  # in the order of speaking
 # Share of a clip's characters: names that the recogniser spells in another way are below, words left out above.
 MOST_WRONG = 0.1
+
+
+class CorpusClip(NamedTuple):
+    """A sentence to speak: `written` is the text of the filelist, `spoken` what inference makes of it, for the teacher."""
+
+    split: str
+    name: str
+    written: str
+    spoken: str
 
 
 class Heard(NamedTuple):
@@ -61,7 +70,7 @@ def read_clips(path: Path, split: str) -> list[CorpusClip]:
         written = read_english(text)
         if not name or "/" in name or not written or "|" in text:
             raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`, an id without / and words")
-        clips.append(CorpusClip("voice", split, name, written, aloud(text)))
+        clips.append(CorpusClip(split, name, written, aloud(text)))
     return sorted(clips, key=lambda clip: not is_whole(clip.written))
 
 
@@ -133,8 +142,9 @@ def write_filelists(clips: list[CorpusClip], heard: dict[str, Heard], output: Pa
         spoken = [clip for clip in clips if clip.split == split and clip.name in heard]
         if split.endswith("train"):
             spoken = [clip for clip in spoken if heard[clip.name].wrong_characters <= MOST_WRONG]
-        write_lines(output / f"audio_{split}.txt", (f"wavs/{clip.name}.wav|{clip.written}" for clip in spoken))
-        write_lines(output / f"mel_{split}.txt", (f"mels/{clip.name}.pt|{clip.written}" for clip in spoken))
+        for kind, file in (("audio", "wavs/{}.wav"), ("mel", "mels/{}.pt")):
+            rows = "".join(f"{file.format(clip.name)}|{clip.written}\n" for clip in spoken)
+            write_text(output / f"{kind}_{split}.txt", rows)
 
 
 def summary(heard: dict[str, Heard]) -> str:

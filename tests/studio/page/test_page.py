@@ -18,8 +18,8 @@ from studio.page.editing import read_rows
 from studio.plan.file import Plan, read_plan, write_plan
 from studio.project import Project, list_projects
 from tests import browser as web
-from tests.recipe import ROOT, skip_without_evaluators
-from tests.sounds import sentence
+from tests.recipe import skip_without_evaluators
+from tests.sounds import SENTENCES, sentence
 from tests.studio.page.test_page_access import ask
 from tests.studio.page_server import PageServer, open_project, serve
 from tests.studio.projects import SETTINGS
@@ -34,11 +34,10 @@ PATIENCE = 400  # seconds for a run; another program may have the machine
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("recording")
-    texts = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
     pause = 1e-4 * np.random.default_rng(0).standard_normal(17640)
     sounds = [sentence(number) for number in NUMBERS]
     soundfile.write(folder / "talk.wav", np.concatenate([part for sound in sounds for part in (sound, pause)]), 22050)
-    (folder / "talk.txt").write_text(" ".join(texts[n - 1] for n in NUMBERS))
+    (folder / "talk.txt").write_text(" ".join(SENTENCES[n - 1] for n in NUMBERS))
     return [folder / "talk.wav", folder / "talk.txt"]
 
 

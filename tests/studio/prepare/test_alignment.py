@@ -6,10 +6,9 @@ import pytest
 
 from common.quality.words import normalise
 from studio.prepare.alignment import CLAUSE_PAUSE, NO_PAUSE, UNMARKED_PAUSE, assign_words, find_longest_pauses
-from tests.recipe import ROOT
+from tests.sounds import SENTENCES
 
 pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements/eval.txt, is not installed")
-SENTENCES = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
 
 
 def with_errors(text: str, share: float, generator: random.Random) -> str:

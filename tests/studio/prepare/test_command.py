@@ -17,13 +17,12 @@ from common.data.filelist import read_filelist
 from common.errors import DataError, UsageError
 from studio.prepare import __main__ as prepare
 from studio.project import Project
-from tests.recipe import ROOT, skip_without_evaluators, start, wait_for
-from tests.sounds import sentence
+from tests.recipe import skip_without_evaluators, start, wait_for
+from tests.sounds import SENTENCES, sentence
 
 pytestmark = pytest.mark.slow
 
 NUMBERS = range(1, 15)
-TEXTS = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +35,7 @@ def write_talk(path: Path, numbers: range, pause: float = 0.8, **options: object
     silence = 1e-4 * np.random.default_rng(0).standard_normal(round(pause * 22050))
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, np.concatenate([part for n in numbers for part in (sentence(n), silence)]), 22050, **options)
-    return " ".join(TEXTS[n - 1] for n in numbers)
+    return " ".join(SENTENCES[n - 1] for n in numbers)
 
 
 def run(folder: Path, projects: Path, *words: object) -> Project:
@@ -218,7 +217,7 @@ def test_wrong_transcripts_come_first_and_are_not_used(tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(1, 13):
         soundfile.write(folder / f"clip{number}.wav", sentence(number), 22050)
-    rows = [f"clip{n}|{TEXTS[(40 if n == 5 else n) - 1]}\n" for n in range(1, 13)]
+    rows = [f"clip{n}|{SENTENCES[(40 if n == 5 else n) - 1]}\n" for n in range(1, 13)]
     (folder / "metadata.csv").write_text("".join(rows))
     first, *others = table(run(folder, tmp_path / "out"))
     assert first["clip"] == "clip5" and first["use"] == "no" and float(first["words_wrong"]) > 0.5
