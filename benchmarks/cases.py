@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from benchmarks import latency
-from benchmarks.machine import Work, count_flops
 from common import precision
 from common.audio.stft import AudioConfig
 from common.fast import Request
@@ -120,10 +118,7 @@ class Case(NamedTuple):
     amount: float
     reference: Callable[[], Any]
     ours: Callable[[], Any]
-    work: Callable[[], list[Work]]  # runs the reference once and counts its operations
-    half: bool = False  # True if products may be in half precision
     ms_each: bool = False  # True to print milliseconds per unit too
-    int8: bool = False  # True if products may be in 8 bits
 
 
 MakeCase = Callable[[], Case]
@@ -135,14 +130,10 @@ def training_case(name: str, make: Callable[[bool, str], TrainingStep], setting:
     if setting.amp != setting.reference_amp or setting.train_flags:
         reference = make(setting.reference_amp, "")
 
-    def work() -> list[Work]:
-        return [Work(count_flops(lambda: reference(plain=True)), weight_bytes(reference.state.model))]
-
     items = ours.batch.num_items.item()
-    half = ours.state.setup.half is not None
     calls = (lambda: reference(plain=True)), (lambda: ours(plain=False))
     title = f"{name}, {setting.numbers} {setting.train_flags}".rstrip()
-    return Case(title, unit, items, *calls, work, half)
+    return Case(title, unit, items, *calls)
 
 
 class TrainingStep:
@@ -220,18 +211,12 @@ def decoding(setting: Setting, half: bool) -> Case:
     for _ in range(2):  # TorchScript profiles the first run and optimises in the second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
 
-    def work() -> list[Work]:
-        flops = count_flops(lambda: mels_from_texts(texts, plain, device, False))
-        return [Work(flops, step_bytes(plain.model, request.half), latency.decoder_steps(options))]
-
     return Case(
         f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
         "frames/s",
         sizes.decoder_frames,
         lambda: mels_from_texts(texts, scripted, device, False),
         lambda: mels_from_texts(texts, model, device, request.half),
-        work,
-        half,
         ms_each=True,
     )
 
@@ -254,7 +239,6 @@ def vocoding(setting: Setting, request: Request) -> Case:
     plain, fast = (make_ready("vocoder", options, device, how) for how in (None, request))
     reference = NeuralVocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
     ours = NeuralVocoder(fast, AUDIO, device, request.half, 0.9, 0.0)
-    n_bytes = weight_bytes(plain.model, request.half, request.int8)
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
     return Case(
         f"{name}, {IN_INT8 if request.int8 else setting.numbers}",
@@ -262,9 +246,6 @@ def vocoding(setting: Setting, request: Request) -> Case:
         sizes.vocoder_frames * SECONDS_PER_FRAME,
         lambda: reference(mels, lengths),
         lambda: ours(mels, lengths),
-        lambda: [Work(count_flops(lambda: reference(mels, lengths)), n_bytes)],
-        request.half,
-        int8=request.int8,
     )
 
 
@@ -297,19 +278,11 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
     def synthesise(plain: bool) -> None:
         latency.synthesise(texts, models[plain][0], vocoders[plain], device, halves[plain])
 
-    def work() -> list[Work]:
-        acoustic, vocoding = models[True]
-        speeches: list[Any] = []
-        flops = count_flops(lambda: speeches.extend(mels_from_texts(texts, acoustic, device, setting.reference_amp)))
-        n_bytes = weight_bytes(vocoding.model, request.half, request.int8)
-        more = count_flops(lambda: vocoders[True](speeches[0].mels, speeches[0].lengths))
-        return [Work(flops, step_bytes(acoustic.model, request.half), steps), Work(more, n_bytes)]
-
     seconds = steps * options["n_frames_per_step"] * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
     calls = (lambda: synthesise(True)), (lambda: synthesise(False))
     title = f"{name}, {IN_INT8 if request.int8 else setting.numbers}"
-    return Case(title, "x real time", seconds, *calls, work, request.half, int8=request.int8)
+    return Case(title, "x real time", seconds, *calls)
 
 
 def synthesis_options(setting: Setting, frames: int | None = None) -> dict[str, Any]:
@@ -324,17 +297,6 @@ def make_ready(role: str, options: Options, device: torch.device, request: Reque
     precision.seed_everything(options["seed"])
     half, int8 = (request or Request())[:2]
     return latency.get_ready(role, options, SynthesisConfig(plain=request is None, half=half, int8=int8), device)
-
-
-def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> int:
-    """Bytes to read each weight of a model once."""
-    return sum(weight.numel() for weight in model.parameters()) * (1 if int8 else 2 if half else 4)
-
-
-def step_bytes(model: Any, half: bool) -> int:
-    """Bytes of weights that Tacotron 2's decoder reads in each step; the memory's keys are computed once, before the first."""
-    decoder = model.decoder
-    return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
 
 
 # By a row's name, what lists its cases: by batch size, number of channels or number format.

@@ -1,4 +1,4 @@
-"""Time training and synthesis against plain references and against the machine's limits: one table.
+"""Time training and synthesis against plain references: one table.
 
     python -m benchmarks.speed                                   # full-size models, random weights; many minutes on a CPU
     python -m benchmarks.speed --rows waveglow-training --amp    # one row
@@ -6,9 +6,7 @@
 
 Each row runs in its own process. Reference and ours alternate; a figure is the median of --repeats calls after a warm-up. The
 references are the same models with --plain or, for Tacotron 2's inference, the plain decoder as TorchScript. On a CPU they always
-compute in float32, as the published recipe has no other precision there. The limit is the longer of two times: the plain model's
-operations at the rate of this machine's large matrix products, and the unavoidable reads of the weights. A share above 100 % takes
-fewer operations.
+compute in float32, as the published recipe has no other precision there.
 Files in --output: speed.md and speed.json.
 Ctrl-C ends the run with the table of the rows measured so far and exit code 130.
 """
@@ -30,7 +28,7 @@ import torch
 import torch.multiprocessing
 
 from benchmarks.cases import CPU, GPU, QUICK, ROWS, Case, MakeCase, Setting
-from benchmarks.machine import Machine, limit_seconds
+from benchmarks.machine import describe
 from common import precision
 from common.arguments import positive
 from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal
@@ -39,7 +37,7 @@ from common.inference.vocoders import time_call
 from common.parser import Parser
 from common.tables import markdown_table
 
-TITLES = ("measurement", "reference", "ours", "ratio", "limit", "share of it")
+TITLES = ("measurement", "reference", "ours", "ratio")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,6 @@ class CaseRow:
     unit: str
     reference: float
     ours: float
-    limit: float
     ms_each: bool = False
 
     @property
@@ -58,15 +55,9 @@ class CaseRow:
         """Speed of ours relative to the reference."""
         return self.ours / self.reference
 
-    @property
-    def share(self) -> float:
-        """Speed of ours relative to the machine's limit."""
-        return self.ours / self.limit
-
     def cells(self) -> list[str]:
         """Cells of the table."""
-        figures = [self._figure(value) for value in (self.reference, self.ours, self.limit)]
-        return [self.name, *figures[:2], f"{self.ratio:.2f}", figures[2], f"{100 * self.share:.0f} %"]
+        return [self.name, self._figure(self.reference), self._figure(self.ours), f"{self.ratio:.2f}"]
 
     def _figure(self, value: float) -> str:
         each = f" ({1000 / value:.3g} ms each)" if self.ms_each else ""
@@ -74,7 +65,7 @@ class CaseRow:
 
     def record(self) -> dict[str, Any]:
         """All fields, for JSON."""
-        fields = ("name", "unit", "reference", "ours", "ratio", "limit", "share")
+        fields = ("name", "unit", "reference", "ours", "ratio")
         return {name: getattr(self, name) for name in fields}
 
 
@@ -95,10 +86,9 @@ class Report:
     def markdown(self) -> str:
         """Format a line on the machine, and the table."""
         m = self.machine
-        rates = [f"{name} products {rate / 1e9:,.4g} GFLOP/s" for name, rate in m["flops_per_sec"].items()]
         place = f"{m['device']}, {m['threads']} threads of {m['cpu']}, PyTorch {m['torch']}, {m['date']}"
         table = markdown_table("<" + ">" * (len(TITLES) - 1), TITLES, [row.cells() for row in self.rows])
-        return "\n".join([f"{place}; {', '.join(rates)}, reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s", "", table])
+        return f"{place}\n\n{table}"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -113,12 +103,11 @@ def main(argv: list[str] | None = None) -> None:
         log_progress(f"--amp: {note}")
     report, interrupted = Report(), False
     try:
-        machine = Machine(device, args.quick)
-        report.machine = machine.describe()
+        report.machine = describe(device)
         setting = Setting(
             QUICK if args.quick else CPU if device.type == "cpu" else GPU, device, args.amp, args.train_flags
         )
-        for row in measure_rows(args.rows, setting, machine, args.repeats):
+        for row in measure_rows(args.rows, setting, args.repeats):
             report.rows.append(row)
     except KeyboardInterrupt:
         interrupted = True
@@ -131,22 +120,22 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
 
 
-def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[CaseRow]:
+def measure_rows(names: list[str], setting: Setting, repeats: int) -> Iterator[CaseRow]:
     """Yield the rows of these names, each when it is done."""
     for name in names:
         for make in ROWS[name](setting):
-            yield (row := measure_in_process(make, machine, repeats))
+            yield (row := measure_in_process(make, setting.device, repeats))
             log_progress("  " + " | ".join(row.cells()[1:]))
 
 
-def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> CaseRow:
+def measure_in_process(make: MakeCase, device: torch.device, repeats: int) -> CaseRow:
     """Run measure_case in a new process and return its row. Raises DataError if the process dies, for example for lack of memory.
 
     Only the calling process handles Ctrl-C; it terminates the other one.
     """
     context = torch.multiprocessing.get_context("spawn")
     results, row_sender = context.Pipe(duplex=False)
-    words = (make, machine, repeats, torch.get_num_threads(), row_sender)
+    words = (make, device, repeats, torch.get_num_threads(), row_sender)
     process = context.Process(target=measure_case, args=words, daemon=True)
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the new process inherits this
     try:
@@ -167,28 +156,24 @@ def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> CaseRo
         process.join()
 
 
-def measure_case(make: MakeCase, machine: Machine, repeats: int, threads: int, row_sender: Connection) -> None:
+def measure_case(make: MakeCase, device: torch.device, repeats: int, threads: int, row_sender: Connection) -> None:
     """Build a case, log its name, time both calls, and send its row. Runs in its own process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # an exit ends child processes and removes temporary files
     torch.set_num_threads(threads)
-    prepare(machine.device)
+    prepare(device)
     case = make()
     log_progress(f"{case.name} ...")
-    row_sender.send(measure_row(case, machine, repeats))
+    row_sender.send(measure_row(case, device, repeats))
 
 
-def measure_row(case: Case, machine: Machine, repeats: int) -> CaseRow:
-    """Time both calls of a case after a warm-up call each, and count its work."""
+def measure_row(case: Case, device: torch.device, repeats: int) -> CaseRow:
+    """Time both calls of a case after a warm-up call each."""
     case.reference()
     case.ours()
     calls = (case.reference, case.ours)  # alternately
-    pairs = [[time_call(call, machine.device)[1] for call in calls] for _ in range(repeats)]
+    pairs = [[time_call(call, device)[1] for call in calls] for _ in range(repeats)]
     reference, ours = map(statistics.median, zip(*pairs, strict=True))
-    # Last, since counting fragments memory.
-    limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
-    figures = {
-        name: case.amount / seconds for name, seconds in (("reference", reference), ("ours", ours), ("limit", limit))
-    }
+    figures = {name: case.amount / seconds for name, seconds in (("reference", reference), ("ours", ours))}
     return CaseRow(name=case.name, unit=case.unit, ms_each=case.ms_each, **figures)
 
 

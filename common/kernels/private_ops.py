@@ -206,11 +206,6 @@ def int8_convolution(x: Int8Input, weight: Int8Weight, bias: Tensor, dilation: i
     return torch.ops.onednn.qconv_pointwise(*x, *weight, *output)
 
 
-def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """int8 a (R, I) @ b (I, O) -> int32 (R, O), on a GPU too: the yardstick of benchmarks/machine.py."""
-    return torch._int_mm(a, b)
-
-
 def _geometry(dilation: int) -> tuple[list[int], list[int], list[int], int]:
     """Stride, padding, dilation, groups."""
     return [1, 1], [0, 0], [1, dilation], 1
