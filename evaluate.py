@@ -215,10 +215,7 @@ def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
 
 
 def write(
-    systems: list[System],
-    settings: Mapping[str, Mapping[str, Any]],
-    voice: Synthesizer,
-    options: EvaluationOptions,
+    systems: list[System], settings: Mapping[str, Mapping[str, Any]], voice: Synthesizer, options: EvaluationOptions
 ) -> None:
     """Print the table; write all numbers, and the page, which lists the main system's worst lines first."""
     main_system = next(one for one in reversed(systems) if one.name.startswith(voice.acoustic.spec.name))
@@ -233,11 +230,7 @@ def write(
 
 def parse_args(argv: list[str]) -> EvaluationOptions:
     """Parse all flags. Raises UsageError for values out of range."""
-    parser = Parser(
-        prog="evaluate.py",
-        usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)",
-        description=__doc__,
-    )
+    parser = Parser(prog="evaluate.py", usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)", description=__doc__)
     add_fields(parser, EvaluationOptions, *EvaluationOptions.__annotations__)
     for spec in SPECS:
         text = f"{spec.role} model to compare with"

@@ -100,9 +100,7 @@ class InferenceOptions(SpeakingOptions):
         SAMPLE_FORMATS[0], "sample format; float32, unrounded, is for wav only", choices=SAMPLE_FORMATS
     )
     alignments: bool | None = option(
-        None,
-        f"draw alignment_I.png (default: for up to {MOST_PICTURES} lines)",
-        action=argparse.BooleanOptionalAction,
+        None, f"draw alignment_I.png (default: for up to {MOST_PICTURES} lines)", action=argparse.BooleanOptionalAction
     )
     subtitles: str | None = option(
         None,
@@ -381,9 +379,7 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> d
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser: inference's own flags, a checkpoint for each model, and the models' flags."""
     parser = Parser(
-        prog="inference.py",
-        usage="%(prog)s (-i PHRASES | --text TEXT) [flags]  (-h lists them)",
-        description=__doc__,
+        prog="inference.py", usage="%(prog)s (-i PHRASES | --text TEXT) [flags]  (-h lists them)", description=__doc__
     )
     phrases = ("input", "text")
     add_fields(parser.add_mutually_exclusive_group(required=True), InferenceOptions, *phrases)

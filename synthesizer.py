@@ -31,13 +31,7 @@ from common.draws import Draws
 from common.errors import DataError, UsageError
 from common.inference import stages
 from common.inference.checkpoints import Checkpoint, Checkpoints, Choice
-from common.inference.config import (
-    BYTES_PER_LINE,
-    DENOISING_STRENGTH,
-    GRIFFIN_LIM,
-    MOST_LINES,
-    SynthesisConfig,
-)
+from common.inference.config import BYTES_PER_LINE, DENOISING_STRENGTH, GRIFFIN_LIM, MOST_LINES, SynthesisConfig
 from common.inference.stages import AudioSteps, Batch, Line, MelBatch, PieceStream, Speech
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder, common_audio
 from common.inference.words import Timetable, Word

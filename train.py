@@ -38,14 +38,7 @@ from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.fine_tuning import warm_start
 from common.training.loader import end_workers
-from common.training.loop import (
-    Ending,
-    RunTotals,
-    any_process,
-    log_epoch,
-    train_epoch,
-    way_back,
-)
+from common.training.loop import Ending, RunTotals, any_process, log_epoch, train_epoch, way_back
 from common.training.optimization import Pace, batch_factor, freeze
 from common.training.options import BEST_BY, TrainOptions, small_step_note
 from common.training.sampler import sampler_of

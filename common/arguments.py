@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from common.spec import ModelSpec
 
 LARGEST_SEED = 2**32 - 1
-TRUTH = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+TRUTH = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 DETERMINISTIC_HELP = (
     "bit-identical results for equal seeds on one machine with the same versions: on a GPU through slower algorithms that add in a "
     "fixed order, on a CPU through a fixed number of threads"

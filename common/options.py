@@ -76,11 +76,7 @@ def _add_field(group: argparse._ActionsContainer, config: type, option_field: Fi
     elif "action" not in settings:
         settings.setdefault("type", _plain_type(kind))
     group.add_argument(
-        *metadata["aliases"],
-        flag_of_field(option_field),
-        default=default,
-        help=metadata["help"],
-        **settings,
+        *metadata["aliases"], flag_of_field(option_field), default=default, help=metadata["help"], **settings
     )
 
 

@@ -39,10 +39,7 @@ class DecodingGuard:
         check=OFF_OR_MORE,
     )
     max_frames_per_symbol: float = option(
-        0.0,
-        f"also end a clip after X mel frames a symbol plus {SPARE_FRAMES}; 0: off",
-        metavar="X",
-        check=OFF_OR_MORE,
+        0.0, f"also end a clip after X mel frames a symbol plus {SPARE_FRAMES}; 0: off", metavar="X", check=OFF_OR_MORE
     )
 
     def __post_init__(self) -> None:

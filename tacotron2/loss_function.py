@@ -30,10 +30,7 @@ class Tacotron2LossConfig:
         check=Check(lambda weight: weight >= 0, "0 or more"),
     )
     guided_attention_sigma: float = option(
-        0.4,
-        "width of the diagonal band, as a share of the clip",
-        metavar="S",
-        check=POSITIVE,
+        0.4, "width of the diagonal band, as a share of the clip", metavar="S", check=POSITIVE
     )
     guided_attention_decay: float = option(
         1.0,

@@ -190,12 +190,7 @@ SPEC = ModelSpec(
     add_training_arguments=add_waveglow_training_arguments,
     config_from_options=config_from_options,
     training=TrainingDefaults(
-        epochs=1001,
-        learning_rate=1e-4,
-        batch_size=4,
-        batch_size_amp=10,
-        weight_decay=0.0,
-        grad_clip_thresh=None,
+        epochs=1001, learning_rate=1e-4, batch_size=4, batch_size_amp=10, weight_decay=0.0, grad_clip_thresh=None
     ),
     make_dataset=MelAudioDataset,
     make_loss=make_loss,

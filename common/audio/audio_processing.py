@@ -276,10 +276,7 @@ def normalize(audio: Tensor, mode: str) -> Tensor:
 
 @torch.no_grad()
 def griffin_lim(
-    log_mels: Tensor,
-    stft: TacotronSTFT,
-    n_iters: int = ROUNDS,
-    generator: torch.Generator | None = None,
+    log_mels: Tensor, stft: TacotronSTFT, n_iters: int = ROUNDS, generator: torch.Generator | None = None
 ) -> Tensor:
     """Audio (B, N) from log-mels (B, M, T), N = (T - 1) * hop_length: the shortest audio that has T frames.
 

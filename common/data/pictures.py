@@ -147,11 +147,7 @@ def _new_figure(height: float) -> Figure:
 
 
 def _draw(
-    axes: Axes,
-    values: np.ma.MaskedArray,
-    colours: str,
-    column_width: float,
-    limits: tuple[float, float],
+    axes: Axes, values: np.ma.MaskedArray, colours: str, column_width: float, limits: tuple[float, float]
 ) -> AxesImage:
     """Draw a matrix with its first row at the bottom; cell (r, c) spans r to r + 1, and c to c + 1 column widths."""
     rows, columns = values.shape

@@ -274,11 +274,7 @@ def join_pieces(speeches: Sequence[Speech | None], pieces: Sequence[Piece], audi
     symbols = max(speech.alignment.shape[1] for speech in whole)
     alignments = [F.pad(speech.alignment, (0, symbols - speech.alignment.shape[1]), value=math.nan) for speech in whole]
     return Speech(
-        torch.cat(sounds),
-        rate,
-        torch.cat([speech.mel for speech in whole], dim=1),
-        torch.cat(alignments),
-        tuple(parts),
+        torch.cat(sounds), rate, torch.cat([speech.mel for speech in whole], dim=1), torch.cat(alignments), tuple(parts)
     )
 
 

@@ -111,8 +111,7 @@ def pooled_rate(pairs: np.ndarray) -> float:
 
 
 def bootstrap(
-    values: Sequence[float] | Sequence[tuple[int, int]] | np.ndarray,
-    statistic: Callable[[np.ndarray], float] = mean,
+    values: Sequence[float] | Sequence[tuple[int, int]] | np.ndarray, statistic: Callable[[np.ndarray], float] = mean
 ) -> Interval:
     """Compute a statistic and its 95 % confidence interval over lines drawn from the same source; equal arguments, equal limits.
 

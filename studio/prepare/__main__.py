@@ -26,14 +26,7 @@ from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
 from studio.prepare.clips import CutClip, CutRecording, CuttingJob, cut_recording
 from studio.prepare.faults import Candidate, find_faults, is_usable
 from studio.prepare.ledger import Ledger
-from studio.prepare.lists import (
-    AlphabetChoice,
-    Options,
-    choose_alphabet,
-    select_usable,
-    training_problems,
-    write_lists,
-)
+from studio.prepare.lists import AlphabetChoice, Options, choose_alphabet, select_usable, training_problems, write_lists
 from studio.prepare.matching import find_transcripts
 from studio.prepare.review import (
     NO,

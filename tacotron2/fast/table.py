@@ -28,11 +28,7 @@ WAYS = (
         tolerance=1e-4,
     ),
     FastWay(
-        name="prepared in float16",
-        phase="inference",
-        applies=prepared.rounds,
-        convert=prepared.convert,
-        tolerance=2e-2,
+        name="prepared in float16", phase="inference", applies=prepared.rounds, convert=prepared.convert, tolerance=2e-2
     ),
     # On Intel in float32 this way runs at 0.72 to 0.87 of the speed of the plain model as TorchScript, which cannot take its place:
     # a scripted model has no guards, and Intel's BLAS gives an item other bits in a batch than alone.

@@ -270,7 +270,4 @@ def _weight_gradients(ctx: Any, d_gates: Tensor, d_queries: Tensor) -> tuple[Ten
     """Gradients of the recurrent and the query weight from those of every step: one GEMM each."""
     b = ctx.buffers
     hidden = b.inputs[1:, :, b.contexts.shape[2] :].flatten(0, 1)
-    return (
-        d_gates.flatten(0, 1).t() @ b.inputs[:-1].flatten(0, 1),
-        d_queries.flatten(0, 1).t() @ hidden,
-    )
+    return (d_gates.flatten(0, 1).t() @ b.inputs[:-1].flatten(0, 1), d_queries.flatten(0, 1).t() @ hidden)

@@ -10,14 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from common.data.pictures import (
-    figure_pixels,
-    plot_alignment,
-    plot_gate,
-    plot_losses,
-    plot_mel_pair,
-    save_figure,
-)
+from common.data.pictures import figure_pixels, plot_alignment, plot_gate, plot_losses, plot_mel_pair, save_figure
 from common.errors import DataError
 from tests.recipe import ROOT
 

@@ -57,8 +57,7 @@ def a_peak_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "mebibytes"),
-    [(double_and_drop, 3), (written_in_place, 3), (a_peak_in_the_middle, 8), (lambda: None, 0)],
+    ("work", "mebibytes"), [(double_and_drop, 3), (written_in_place, 3), (a_peak_in_the_middle, 8), (lambda: None, 0)]
 )
 def test_peak_of_operations(work, mebibytes: int) -> None:
     assert mebibytes * MIB <= measure_peak(CPU, work) <= mebibytes * MIB + SCALARS
