@@ -39,24 +39,9 @@ from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, explain_refusal, join_problems, listed
 from common.files import move_aside, remove_leftovers
+from common.inference import outputs
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
-from common.inference.outputs import (
-    OTHERS_WRITTEN,
-    SUBTITLES,
-    UNFIT,
-    EarlierRun,
-    Live,
-    Manifest,
-    how_to_play,
-    is_finished,
-    read_finished,
-    remove_manifests,
-    settings_digest,
-    write_picture,
-    write_sound,
-    write_subtitles,
-)
 from common.inference.stages import TEXT_PAUSE, acoustic_stages, combine_numbers, in_memory, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
@@ -72,7 +57,7 @@ SPECS = REGISTRY.values()
 # Lines up to which alignments are drawn by default: drawing takes longer than synthesis
 MOST_PICTURES = 64
 # Problems of lines without sound
-STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {OTHERS_WRITTEN}"
+STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {outputs.OTHERS_WRITTEN}"
 DASH, STDIN = Path("-"), Path("/dev/stdin")
 LONGEST_WAIT = timedelta(days=7)  # for other processes, which may have slower GPUs or longer lines
 
@@ -105,7 +90,7 @@ class InferenceOptions(SpeakingOptions):
     subtitles: str | None = option(
         None,
         "write subtitles beside each sound, audio_I.srt or audio_I.vtt: a cue for up to two lines of text, or for each word",
-        choices=SUBTITLES,
+        choices=outputs.SUBTITLES,
     )
     stream: Path | None = option(
         None,
@@ -147,7 +132,7 @@ class InferenceJob(NamedTuple):
     voice: Synthesizer
     dist: Dist
     log: Log
-    manifest: Manifest
+    manifest: outputs.Manifest
     n_lines: int  # of the input file
     threads: ThreadBalance | None  # adapts the number of CPU threads to the load between batches
 
@@ -185,18 +170,20 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     if dist.is_main:
         remove_leftovers(options.output)
         if not options.resume:
-            remove_manifests(options.output, options.suffix)
+            outputs.remove_manifests(options.output, options.suffix)
     # after the removal above and before any process writes
     settings = broadcast(digest_of(options, voice, choice), dist)
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else Log()
-    with opened as log, Manifest(options.output, options.suffix, settings, seed, dist.rank) as manifest:
+    with opened as log, outputs.Manifest(options.output, options.suffix, settings, seed, dist.rank) as manifest:
         log.parameters(options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
         sentences += unspoken_characters(voice, texts, options.source)
         sentences += lines_without_words(lines, with_words, options.source)
-        pending = [line for line in with_words if not is_finished(line, file_name(line, options), settings, earlier)]
+        pending = [
+            line for line in with_words if not outputs.is_finished(line, file_name(line, options), settings, earlier)
+        ]
         if options.resume:
             sentences.append(f"--resume: {len(with_words) - len(pending)} of {len(with_words)} lines are there")
         for line in sentences:
@@ -207,14 +194,14 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
             totals = stream_lines(pending, job) if options.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
         if pending and not options.stream:
-            log.say(how_to_play(options.output / file_name(pending[0], options)))
+            log.say(outputs.how_to_play(options.output / file_name(pending[0], options)))
 
 
-def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[EarlierRun, int]:
+def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[outputs.EarlierRun, int]:
     """Read the record of the run to resume, and choose the seed: the given one, the earlier run's, or a new one."""
-    earlier = EarlierRun(None, {})
+    earlier = outputs.EarlierRun(None, {})
     if dist.is_main and options.resume:
-        earlier = read_finished(options.output, options.suffix)
+        earlier = outputs.read_finished(options.output, options.suffix)
     chosen = (options.config.seed, earlier.seed, precision.draw_seed())
     return broadcast((earlier, next(seed for seed in chosen if seed is not None)), dist)
 
@@ -226,7 +213,7 @@ def digest_of(options: InferenceOptions, voice: Synthesizer, choice: Choice) -> 
     files = {"sample_format": options.sample_format}
     if options.subtitles:  # only then, so that records of earlier versions count
         files["subtitles"] = options.subtitles
-    return settings_digest(config | voice.settings() | files, checkpoints)
+    return outputs.settings_digest(config | voice.settings() | files, checkpoints)
 
 
 def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
@@ -247,7 +234,9 @@ def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
             job.log.say(f"not enough memory for {len(batch)} lines at once: such batches run in halves")
         halved = halved or short
         spoken = [(line, speech) for line, speech in zip(batch, speeches, strict=True) if speech]
-        totals.problems.update({line.number: UNFIT for line, speech in zip(batch, speeches, strict=True) if not speech})
+        totals.problems.update(
+            {line.number: outputs.UNFIT for line, speech in zip(batch, speeches, strict=True) if not speech}
+        )
         if numbers:
             totals.batches.append((len(spoken), numbers | {"latency": seconds}))
         totals.problems.update(write_outputs(spoken, job))
@@ -260,13 +249,13 @@ def stream_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
     if job.options.include_warmup and lines:
         job.voice.speak_batch(lines[:1])
     assert job.options.stream is not None
-    with Live(job.options.stream) as live:
+    with outputs.Live(job.options.stream) as live:
         started = time.perf_counter()
         for line in lines:
             steps = job.voice.stream_line(line, TEXT_PAUSE)
             outcome = in_memory(partial(time_call, partial(exhaust, steps, live), job.dist.device))
             if outcome is None:
-                totals.problems[line.number] = UNFIT
+                totals.problems[line.number] = outputs.UNFIT
                 continue
             (speech, numbers), seconds = outcome
             totals.batches.append((1, numbers | {"latency": seconds}))
@@ -278,7 +267,7 @@ def stream_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
     return totals
 
 
-def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: Live) -> tuple[Speech, Numbers]:
+def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: outputs.Live) -> tuple[Speech, Numbers]:
     """Write each part to the stream and return the generator's result."""
     while True:
         try:
@@ -363,15 +352,17 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> d
     silent = {line.number: STOPPED for line, speech in spoken if not speech.mel.shape[1]}
     spoken = [(line, speech) for line, speech in spoken if line.number not in silent]
     for line, speech in spoken:
-        job.log.say(write_sound(options.output / file_name(line, options), line.text, speech, options.sample_format))
+        job.log.say(
+            outputs.write_sound(options.output / file_name(line, options), line.text, speech, options.sample_format)
+        )
     drawn = job.n_lines <= MOST_PICTURES if options.alignments is None else options.alignments
     for line, speech in spoken:
         if drawn:
             path = options.output / f"alignment_{line.number}{options.suffix}.png"
-            write_picture(path, line.text, speech, job.voice.symbols(line.text))
+            outputs.write_picture(path, line.text, speech, job.voice.symbols(line.text))
         if kind := options.subtitles:
             path = (options.output / file_name(line, options)).with_suffix(f".{kind.removesuffix('-words')}")
-            write_subtitles(path, job.voice.words(line.text, speech), kind)
+            outputs.write_subtitles(path, job.voice.words(line.text, speech), kind)
         job.manifest.add(line, options.output / file_name(line, options))
     return silent
 

@@ -22,20 +22,9 @@ from pathlib import Path
 
 from common.arguments import copy_arguments, positive, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
+from common.data import recordings
 from common.data.filelist import Utterance, choose_held_out, list_path, path_in_filelist, write_list
 from common.data.mels import mel_path_of, unusable_rows
-from common.data.recordings import (
-    Clips,
-    Recording,
-    Rows,
-    Treatment,
-    add_problem,
-    check_clips,
-    place_clips,
-    read_layout,
-    read_list,
-    within_limits,
-)
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import locate_problems
 from common.options import add_fields, flag_of, from_options, option
@@ -61,7 +50,7 @@ class RecordingsOptions:
     name: str | None = option(
         None, "name of the filelists and of the folder of copies (default: that of the folder or list)"
     )
-    treatment: Treatment
+    treatment: recordings.Treatment
     min_duration: float | None = option(
         None, "leave out clips shorter than S seconds after trimming", type=seconds, metavar="S"
     )
@@ -96,7 +85,7 @@ def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     folder = "folder for copies (default: the project's folder)"
     parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)
     add_fields(parser, RecordingsOptions)
-    add_fields(parser, Treatment)
+    add_fields(parser, recordings.Treatment)
     known = {*parser._option_string_actions}
     copy_arguments(parser, ACOUSTIC.row_options, ACOUSTIC.add_arguments, ACOUSTIC.add_training_arguments)
     argv = sys.argv[1:] if argv is None else argv
@@ -106,7 +95,9 @@ def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     return from_options(RecordingsOptions, values | {"training": training, "training_words": words})
 
 
-def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset_path: Path) -> tuple[str, Rows]:
+def find_corpus(
+    dataset: str, given_name: str | None, relative_to: Path, dataset_path: Path
+) -> tuple[str, recordings.Rows]:
     """Return the name of --dataset, and its rows. Raises UsageError if it does not exist or its name cannot be used."""
     path, fetched = relative_to / dataset, dataset == ASTERISK
     if not (fetched or path.exists()):
@@ -123,22 +114,22 @@ def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset
     if fetched:
         print(f"{name}: {asterisk.NOTICE}", flush=True)
         return name, asterisk.prepare(dataset_path / name, os.environ)
-    return name, read_layout(path) if path.is_dir() else read_list(path, dataset_path)
+    return name, recordings.read_layout(path) if path.is_dir() else recordings.read_list(path, dataset_path)
 
 
-def check(rows: Rows, args: RecordingsOptions) -> Clips:
+def check(rows: recordings.Rows, args: RecordingsOptions) -> recordings.Clips:
     """Check all clips, and the rows as training does. Raises DataError that lists all unusable rows.
 
     A clip outside the limits of length is left out later, so that training may refuse it.
     """
-    clips, bad = check_clips(rows, args.treatment, args.num_workers), rows.problems
+    clips, bad = recordings.check_clips(rows, args.treatment, args.num_workers), rows.problems
     shortest, longest = args.min_duration or 0.0, args.max_duration or math.inf
     good = {r: clip for r, clip in clips.items() if r.row not in bad and shortest <= clip.seconds <= longest}
     utterances = [Utterance(str(recording.path), recording.text) for recording in good]
     samples = [math.ceil(clip.seconds * args.treatment.sampling_rate) for clip in good.values()]
     options = {**args.training, **args.audio, "dataset_path": ""}
     for index, problem in unusable_rows(ACOUSTIC, options, utterances, samples).items():
-        add_problem(bad, [*good][index].row, problem)
+        recordings.add_problem(bad, [*good][index].row, problem)
     if bad:
         lines = join_problems(locate_problems(rows.place, bad))
         hint = "" if args.treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
@@ -149,7 +140,7 @@ def check(rows: Rows, args: RecordingsOptions) -> Clips:
 
 
 def write_lists(
-    name: str, files: Mapping[Recording, Path], held_out: set[str], dataset_path: Path, folder: Path
+    name: str, files: Mapping[recordings.Recording, Path], held_out: set[str], dataset_path: Path, folder: Path
 ) -> None:
     """Write the four filelists of a corpus; paths inside the data set's folder are relative to it."""
     agree = True
@@ -202,12 +193,12 @@ def main(argv: list[str] | None = None) -> None:
     name, rows = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
     if args.dataset == ASTERISK:
         args = replace(args, treatment=replace(args.treatment, resample=True))
-    clips = within_limits(check(rows, args), args.min_duration, args.max_duration)
+    clips = recordings.within_limits(check(rows, args), args.min_duration, args.max_duration)
     held_out = choose_held_out({recording.name: [recording.name] for recording in clips}, args.validation)
     for recording in clips:  # before anything is written
         path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
-    files = place_clips(clips, dataset_path / name / "wavs", args.treatment, args.num_workers)
+    files = recordings.place_clips(clips, dataset_path / name / "wavs", args.treatment, args.num_workers)
     write_lists(name, files, held_out, dataset_path, filelists)
     lengths = [clip.seconds for clip in clips.values()]
     print(

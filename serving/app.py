@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from models import REGISTRY
+from serving import responses
 from serving.config import ServingConfig
 from serving.encoding import AudioEncoder
 from serving.engine import Engine
@@ -23,22 +24,6 @@ from serving.errors import RequestError, quote_value
 from serving.gate import Gate
 from serving.limits import pace_of
 from serving.page import add_page
-from serving.responses import (
-    RANGE,
-    FileCache,
-    StreamedResponse,
-    audio_chunks,
-    caption_chunks,
-    details_of,
-    error_event,
-    error_line,
-    error_response,
-    event_chunks,
-    handle_http_error,
-    handle_request_error,
-    ranged,
-    zip_chunks,
-)
 from serving.schemas import BatchBody, CaptionBody, ErrorBody, Options, SpeechBody, SpeechQuery
 from serving.stream import SpeechStream, check_length
 
@@ -65,13 +50,13 @@ health = APIRouter()
 def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine, which the caller starts and stops."""
     app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION, root_path=config.root_path)
-    app.state.engine, app.state.config, app.state.files = engine, config, FileCache()
+    app.state.engine, app.state.config, app.state.files = engine, config, responses.FileCache()
     app.state.routes = [*api.routes, *health.routes]
     app.include_router(api)
     app.include_router(health)
-    app.add_exception_handler(RequestError, handle_request_error)
+    app.add_exception_handler(RequestError, responses.handle_request_error)
     app.add_exception_handler(RequestValidationError, handle_validation_error)
-    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(HTTPException, responses.handle_http_error)
     app.add_exception_handler(Exception, handle_other_error)
     app.add_middleware(Gate, config=config, metrics=engine.metrics)
     app.add_middleware(
@@ -98,7 +83,7 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
 @api.get("/v1/audio/speech", **SPEECH)
 async def get_speech(query: Annotated[SpeechQuery, Query()], request: Request) -> Response:
     """Speak a text of the address itself, which a browser plays. A browser that seeks asks for ranges of the file."""
-    if RANGE.fullmatch(request.headers.get("range", "")):
+    if responses.RANGE.fullmatch(request.headers.get("range", "")):
         return await answer_range(query, request)
     return answer_speech(query, request, "inline")
 
@@ -111,12 +96,12 @@ def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Respo
     if notes := [*model_notes(body.model), *engine.voices.notes(stream.voice, body.input)]:
         headers["X-Note"] = ascii("; ".join(notes))[1:-1]
     if body.stream_format == "sse":
-        chunks, media_type = event_chunks(stream, encoder, pace), "text/event-stream"
+        chunks, media_type = responses.event_chunks(stream, encoder, pace), "text/event-stream"
         headers |= {"Cache-Control": "no-cache"}
-        return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
+        return responses.StreamedResponse(chunks, stream.cancel, media_type, headers, responses.error_event)
     headers["Content-Disposition"] = f'{disposition}; filename="speech.{encoder.ending}"'
-    chunks = audio_chunks(stream, encoder, pace)
-    return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers, is_whole=body.is_whole)
+    chunks = responses.audio_chunks(stream, encoder, pace)
+    return responses.StreamedResponse(chunks, stream.cancel, encoder.media_type, headers, is_whole=body.is_whole)
 
 
 async def answer_range(query: SpeechQuery, request: Request) -> Response:
@@ -125,12 +110,12 @@ async def answer_range(query: SpeechQuery, request: Request) -> Response:
     key = query.model_dump_json()
     if query.seed is None and config.seed is None:
         query = query.model_copy(update={"seed": crc32(key.encode())})
-    files: FileCache = request.app.state.files
+    files: responses.FileCache = request.app.state.files
     if (found := files.get(key)) is None:
         answer = answer_speech(query.model_copy(update={"stream": False, "stream_format": "audio"}), request, "inline")
-        assert isinstance(answer, StreamedResponse)
+        assert isinstance(answer, responses.StreamedResponse)
         found = files.add(key, await answer.whole(), answer.headers)
-    return ranged(request.headers["range"], *found)
+    return responses.ranged(request.headers["range"], *found)
 
 
 @api.post(
@@ -141,9 +126,11 @@ async def create_captions(body: CaptionBody, request: Request) -> Response:
     """Speak a text; the answer is lines of JSON with parts of the audio and the times of the words."""
     stream = engine_of(request).submit(body.request(body.input))
     (encoder,), headers = encoders_and_headers([stream], body, request, not body.stream)
-    last = partial(details_of, stream, encoder.speed) if body.details else None
-    chunks = caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps, last)
-    return StreamedResponse(chunks, stream.cancel, "application/json", headers, error_line, not body.stream)
+    last = partial(responses.details_of, stream, encoder.speed) if body.details else None
+    chunks = responses.caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps, last)
+    return responses.StreamedResponse(
+        chunks, stream.cancel, "application/json", headers, responses.error_line, not body.stream
+    )
 
 
 @api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
@@ -157,8 +144,8 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
         check_length(len(text), engine.config, f"input.{number}")
     streams = engine.submit_all([body.request(text) for text in body.input])
     encoders, headers = encoders_and_headers(streams, body, request, whole=True)
-    chunks = zip_chunks(streams, encoders, pace_of(request.scope))
-    return StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
+    chunks = responses.zip_chunks(streams, encoders, pace_of(request.scope))
+    return responses.StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
 
 
 @api.get("/v1/models")
@@ -285,9 +272,11 @@ def handle_validation_error(request: Request, error: Exception) -> Response:
             problems.append(f"{name}: missing")
         else:
             problems.append(f"{name}: {quote_value(problem.get('input'))}: {problem['msg']}")
-    return handle_request_error(request, RequestError(400, "; ".join(problems), param=params[0], code="invalid_body"))
+    return responses.handle_request_error(
+        request, RequestError(400, "; ".join(problems), param=params[0], code="invalid_body")
+    )
 
 
 def handle_other_error(request: Request, error: Exception) -> Response:
     """Answer a fault of the server. The traceback is in its log."""
-    return error_response(RequestError(500, "the server failed; its log has the cause", code="internal"))
+    return responses.error_response(RequestError(500, "the server failed; its log has the cause", code="internal"))

@@ -12,19 +12,9 @@ from common.audio.stft import TacotronSTFT
 from common.errors import DataError, UsageError
 from common.options import from_options, given_fields
 from common.spec import AcousticInference, Advice, ModelSpec, Options, Preview, TrainingDefaults, WarmStart
+from tacotron2 import data_function
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
-from tacotron2.data_function import (
-    Tacotron2Batch,
-    TextMelDataset,
-    encode,
-    find_dropped,
-    notes,
-    pieces,
-    spell,
-    unspoken,
-    written,
-)
 from tacotron2.fast.table import WAYS
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
@@ -65,7 +55,9 @@ def use_guard(model: Tacotron2, options: Options) -> None:
     model.decoder.guard = from_options(DecodingGuard, options)
 
 
-def show(model: Tacotron2, batch: Tacotron2Batch, outputs: Tacotron2Output, stft: TacotronSTFT) -> Preview:
+def show(
+    model: Tacotron2, batch: data_function.Tacotron2Batch, outputs: Tacotron2Output, stft: TacotronSTFT
+) -> Preview:
     """Pictures, sounds and numbers of a validation."""
     from tacotron2.preview import preview  # a step needs no pictures
 
@@ -213,7 +205,7 @@ SPEC = ModelSpec(
         grad_clip_thresh=1.0,
         anneal_steps=(500, 1000, 1500),
     ),
-    make_dataset=TextMelDataset,
+    make_dataset=data_function.TextMelDataset,
     row_options=("text_cleaners", "symbols", "longest_clip", "symbols_per_second"),
     make_loss=make_loss,
     preview=show,
@@ -227,14 +219,14 @@ SPEC = ModelSpec(
     run_options=("text_reading", *(field.name for field in fields(DecodingGuard))),
     inference=AcousticInference(
         infer=lambda model, ids, lengths, draws: model.infer(ids, lengths, draws=draws),
-        encode=encode,
-        spell=spell,
-        pieces=pieces,
-        unspoken=unspoken,
+        encode=data_function.encode,
+        spell=data_function.spell,
+        pieces=data_function.pieces,
+        unspoken=data_function.unspoken,
         sentence_ends=ended_sentences,
-        written=written,
-        notes=notes,
-        dropped=find_dropped,
+        written=data_function.written,
+        notes=data_function.notes,
+        dropped=data_function.find_dropped,
         guard=use_guard,
         frame_limits=lambda model, text_lengths: model.frame_limits(text_lengths),
     ),

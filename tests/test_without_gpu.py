@@ -202,7 +202,7 @@ def test_a_checkpoint_continues_a_run_exactly(model: str, run: Any, monkeypatch:
     def keep(path: Path, content: dict[str, Any], *_: Any) -> None:  # torch.save takes no wrapper
         checkpoint.update(tree_map_only(Tensor, lambda tensor: tensor.detach().cpu().clone(), content))
 
-    monkeypatch.setattr(snapshot, "save_checkpoint", keep)
+    monkeypatch.setattr(snapshot.files, "save_checkpoint", keep)
     with PretendGpu(Rules()):
         loaders, state = run(model, "--amp --ema-decay 0.9 --seed 3")
         moved = [to_device(batch, GPU) for batch in loaders.training]

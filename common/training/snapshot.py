@@ -12,18 +12,7 @@ import torch
 from torch import nn
 
 from common import precision
-from common.checkpoint.files import (
-    best_path,
-    checkpoint_path,
-    final_weights_path,
-    find_all,
-    has_safetensors,
-    last_link,
-    load_checkpoint,
-    prune,
-    save_checkpoint,
-    save_copy,
-)
+from common.checkpoint import files
 from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights
 from common.errors import DataError, UsageError, listed, printable
 from common.run import distributed
@@ -53,7 +42,7 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
     """
     setup, progress = state.setup, state.progress
     output, keep, name = setup.options.run.output, setup.options.checkpoints.keep_checkpoints, setup.spec.name
-    path = checkpoint_path(output, name, progress.epoch)
+    path = files.checkpoint_path(output, name, progress.epoch)
     progress.saved = [*(epoch for epoch in progress.saved if epoch != progress.epoch), progress.epoch]
     cpu_state, gpu_state = precision.rng_states(setup.dist.device)
     rng = [(cpu_state, gpu_state)] if alone else distributed.gather((cpu_state, gpu_state), setup.dist)
@@ -77,9 +66,9 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
     checkpoint["random_rng_states_all"] = torch.stack([cpu for cpu, _ in rng])
     checkpoint["cuda_rng_state_all"] = gpu_states  # a list, empty on a CPU
     _check_finite(checkpoint, path)
-    save_checkpoint(path, checkpoint, last_link(output, name))
+    files.save_checkpoint(path, checkpoint, files.last_link(output, name))
     if keep:
-        progress.saved = prune(output, name, progress.saved, keep)
+        progress.saved = files.prune(output, name, progress.saved, keep)
     return path
 
 
@@ -101,7 +90,7 @@ def save_best(state: TrainState) -> None:
         checkpoint["val_loss"] = state.progress.best.loss
     checkpoint["state_dict"] = sharding.gather_full(state.eval_weights.state_dict())
     if state.setup.dist.is_main:
-        save_checkpoint(best_path(state.setup.options.run.output, state.setup.spec.name), checkpoint)
+        files.save_checkpoint(files.best_path(state.setup.options.run.output, state.setup.spec.name), checkpoint)
 
 
 def save_final_weights(state: TrainState) -> None:
@@ -110,9 +99,10 @@ def save_final_weights(state: TrainState) -> None:
     Without the package safetensors nothing is written.
     """
     checkpoint = _describe(state) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
-    if state.setup.dist.is_main and has_safetensors():
-        save_copy(
-            final_weights_path(state.setup.options.run.output, state.setup.spec.name, state.progress.epoch), checkpoint
+    if state.setup.dist.is_main and files.has_safetensors():
+        files.save_copy(
+            files.final_weights_path(state.setup.options.run.output, state.setup.spec.name, state.progress.epoch),
+            checkpoint,
         )
 
 
@@ -139,7 +129,7 @@ def find(options: TrainOptions, dist: Dist) -> Start:
     path = distributed.broadcast(found.path, dist)
     if path is None or dist.is_main:
         return found
-    return Start(path, load_checkpoint(path, resuming=True))
+    return Start(path, files.load_checkpoint(path, resuming=True))
 
 
 def _newest(options: TrainOptions) -> Start:
@@ -150,21 +140,21 @@ def _newest(options: TrainOptions) -> Start:
         start = named or options.start.warm_start or "epoch 0"
         print(printable(f"no checkpoint of {model_name} in {output} yet: starting at {start}"))
     elif launch := distributed.launch_id():
-        for path in find_all(output, model_name):
+        for path in files.find_all(output, model_name):
             with suppress(DataError):  # incomplete: the launch's first attempt ended while it wrote the file
-                checkpoint = load_checkpoint(path, resuming=True)
+                checkpoint = files.load_checkpoint(path, resuming=True)
                 if checkpoint.get("launch") == launch:
                     return Start(path, checkpoint)
                 break
-    return Start(named, load_checkpoint(named, resuming=True)) if named else Start(None, {})
+    return Start(named, files.load_checkpoint(named, resuming=True)) if named else Start(None, {})
 
 
 def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
     """Load the newest readable checkpoint, and warn of unreadable newer ones. Raises DataError if none is readable."""
     faults: list[str] = []
-    for path in find_all(folder, model_name):
+    for path in files.find_all(folder, model_name):
         try:
-            checkpoint = load_checkpoint(path, resuming=True)
+            checkpoint = files.load_checkpoint(path, resuming=True)
         except DataError as error:
             faults.append(str(error))
             continue

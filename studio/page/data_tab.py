@@ -10,18 +10,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from common.progress import counted
-from studio.page.editing import (
-    COLUMNS,
-    Edit,
-    describe_edits,
-    neighbour,
-    note_edit,
-    read_clip,
-    read_rows,
-    save_edits,
-    summarize,
-    table_of,
-)
+from studio.page import editing
 from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, RunButton, make_audio
 from studio.page.reading import check_take, first_open, keep_take, kept_takes, make_take, read_script
 from studio.page.recordings import describe_storage, fates_table, list_recordings, prepare_argv, store_files
@@ -30,7 +19,7 @@ from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project, create_project, list_projects
 
 WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
-Edits = dict[str, Edit]
+Edits = dict[str, editing.Edit]
 ABOUT = """**Rights.** Use recordings of your own voice, or of a speaker who has agreed to this use.
 
 Drop recordings here (wav, flac, mp3, m4a …), and transcripts with the same names (txt, srt, json …) if you have any."""
@@ -167,7 +156,7 @@ def add_review(page: ProjectPage, key: gr.State) -> None:
     summary = gr.Textbox(label="Clips", interactive=False, lines=2, max_lines=12, elem_id="summary")
     files = gr.HTML(elem_id="fates", elem_classes="settings")
     table = gr.Dataframe(
-        headers=list(COLUMNS),
+        headers=list(editing.COLUMNS),
         interactive=False,
         wrap=True,
         max_height=360,
@@ -185,13 +174,13 @@ def add_review(page: ProjectPage, key: gr.State) -> None:
 
     def save_all(project: Project, *values: Any) -> tuple[Any, ...]:
         page.context.jobs.check_free(project)
-        edits = note(read_rows(project), *values)
-        save_edits(project, edits)
+        edits = note(editing.read_rows(project), *values)
+        editing.save_edits(project, edits)
         return review(page.context, project, values[1], f"saved: {counted(len(edits), 'clip')}")
 
     def go(distance: int, project: Project, *values: Any, clip: str = "") -> tuple[Any, ...]:
-        rows = read_rows(project)
-        return clip_values(project, neighbour(rows, clip or values[1], distance), note(rows, *values))
+        rows = editing.read_rows(project)
+        return clip_values(project, editing.neighbour(rows, clip or values[1], distance), note(rows, *values))
 
     def select(
         project: Project, edits: Edits, clip: str, use: str | None, text: str, event: gr.SelectData
@@ -219,21 +208,21 @@ def add_clip_panel() -> ClipPanel:
 
 def review(context: Context, project: Project, clip: str = "", message: str = "") -> tuple[Any, ...]:
     """Return the values of all components, without edits; `clip` is the chosen one, if it is there."""
-    rows = read_rows(project)
-    about = context.shorten(summarize(project, rows)), fates_table(project, rows), table_of(rows)
-    return *about, *clip_values(project, neighbour(rows, clip, 0), {}, message)
+    rows = editing.read_rows(project)
+    about = context.shorten(editing.summarize(project, rows)), fates_table(project, rows), editing.table_of(rows)
+    return *about, *clip_values(project, editing.neighbour(rows, clip, 0), {}, message)
 
 
 def note(rows: list[ClipRow], edits: Edits | None, clip: str, use: str | None, text: str) -> Edits:
     """Return the edits together with the panel's."""
-    return note_edit(rows, edits or {}, clip, Edit(use or NO, " ".join((text or "").split())))
+    return editing.note_edit(rows, edits or {}, clip, editing.Edit(use or NO, " ".join((text or "").split())))
 
 
 def clip_values(project: Project, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
     """Return the panel's values for a clip, with its edit; empty ones without a clip."""
-    words = message or describe_edits(edits)
+    words = message or editing.describe_edits(edits)
     if row is None:
         return "", None, "", "", "", None, edits, words
-    edit = edits.get(row.clip, Edit(row.use, row.text))
-    sound = read_clip(project, row.clip)
+    edit = edits.get(row.clip, editing.Edit(row.use, row.text))
+    sound = editing.read_clip(project, row.clip)
     return row.clip, sound, row.faults or "none", row.recognised, edit.text, edit.use, edits, words

@@ -11,19 +11,9 @@ import soundfile
 
 from common.errors import DataError, join_problems
 from common.progress import counted
+from studio.prepare import review
 from studio.prepare.__main__ import apply_rows, edit_problems
 from studio.prepare.report import describe_problems, figures, read_stored
-from studio.prepare.review import (
-    YES,
-    CarriedEdits,
-    ClipRow,
-    accept_rows,
-    carry_edits,
-    check_rows,
-    parse_review,
-    read_proposals,
-    write_review,
-)
 from studio.project import Project, check_inside, lock_project
 
 COLUMNS = ("use", "clip", "text", "faults", "wrong words")
@@ -37,22 +27,22 @@ class Edit(NamedTuple):
     text: str
 
 
-def read_rows(project: Project) -> list[ClipRow]:
+def read_rows(project: Project) -> list[review.ClipRow]:
     """Return the rows of clips.tsv; none before recordings are prepared. Raises DataError for a damaged table."""
     if not project.review.exists():
         return []
-    rows, faults = parse_review(check_inside(project, project.review))
+    rows, faults = review.parse_review(check_inside(project, project.review))
     if faults:
         raise DataError(join_problems([f"clips.tsv:{line}: {'; '.join(words)}" for line, words in faults.items()]))
-    return list(accept_rows(rows, read_proposals(project.proposals)).values())
+    return list(review.accept_rows(rows, review.read_proposals(project.proposals)).values())
 
 
-def table_of(rows: Sequence[ClipRow]) -> list[list[str]]:
+def table_of(rows: Sequence[review.ClipRow]) -> list[list[str]]:
     """Return the cells of the page's table, in the order of COLUMNS."""
     return [[row.use, row.clip, row.text, row.faults, row.words_wrong] for row in rows]
 
 
-def note_edit(rows: Sequence[ClipRow], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
+def note_edit(rows: Sequence[review.ClipRow], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
     """Return the edits with one more, or without that clip if the edit changes nothing."""
     row = next((row for row in rows if row.clip == clip), None)
     rest = {name: other for name, other in edits.items() if name != clip}
@@ -60,7 +50,7 @@ def note_edit(rows: Sequence[ClipRow], edits: Mapping[str, Edit], clip: str, edi
     return rest | {clip: edit} if is_new else rest
 
 
-def neighbour(rows: Sequence[ClipRow], clip: str, distance: int) -> ClipRow | None:
+def neighbour(rows: Sequence[review.ClipRow], clip: str, distance: int) -> review.ClipRow | None:
     """Return the row `distance` rows after a clip, limited to the first and the last; None without rows."""
     names = [row.clip for row in rows]
     if not rows:
@@ -87,14 +77,14 @@ def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
     return rate, samples
 
 
-def summarize(project: Project, rows: list[ClipRow]) -> str:
+def summarize(project: Project, rows: list[review.ClipRow]) -> str:
     """Summarise the clips and the files left out; "" without clips."""
     if not rows:
         return ""
-    proposals = read_proposals(project.proposals)
-    in_use = sum(row.use == YES for row in rows)
-    edits = CarriedEdits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
-    first, _, _, *others = figures(project.name, edits, [row for row in rows if row.use == YES], [])
+    proposals = review.read_proposals(project.proposals)
+    in_use = sum(row.use == review.YES for row in rows)
+    edits = review.CarriedEdits(rows, review.carry_edits(proposals, rows, proposals).n_edited, [])
+    first, _, _, *others = figures(project.name, edits, [row for row in rows if row.use == review.YES], [])
     lines = [first, f"  in use: {counted(in_use, 'clip')}", *others]
     return "\n".join([*lines, *describe_problems(read_stored(project.left_out))])
 
@@ -106,18 +96,18 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
     """
     project.require(project.review, "studio.prepare FOLDER --name")
     with lock_project(project):
-        table, faults = parse_review(check_inside(project, project.review))
+        table, faults = review.parse_review(check_inside(project, project.review))
         for line, row in table.items():
             if edit := edits.get(row.clip):
                 table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))
         names = {line: row.clip for line, row in table.items()}
-        proposals = read_proposals(project.proposals)
-        found = faults | check_rows(table, proposals)
+        proposals = review.read_proposals(project.proposals)
+        found = faults | review.check_rows(table, proposals)
         problems = [f"{names.get(line, f'clips.tsv:{line}')}: {text}" for line in sorted(found) for text in found[line]]
-        rows = list(accept_rows(table, proposals).values())
+        rows = list(review.accept_rows(table, proposals).values())
         if not problems:
             problems = [f"{clip}: {text}" for clip, text in edit_problems(project, rows).items()]
         if problems:
             raise DataError(join_problems(problems))
-        write_review(project.review, rows)
+        review.write_review(project.review, rows)
         return "\n".join(apply_rows(project, rows))

@@ -21,26 +21,13 @@ from common.data.parallel import stream_parallel
 from common.data.sources import SourceFile, drop_copies, find_sources
 from common.errors import DataError, exit_on_user_error, join_problems, listed
 from common.files import parse_json, write_text
-from studio.prepare import report
+from studio.prepare import report, review
 from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
 from studio.prepare.clips import CutClip, CutRecording, CuttingJob, cut_recording
 from studio.prepare.faults import Candidate, find_faults, is_usable
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import AlphabetChoice, Options, choose_alphabet, select_usable, training_problems, write_lists
 from studio.prepare.matching import find_transcripts
-from studio.prepare.review import (
-    NO,
-    YES,
-    CarriedEdits,
-    ClipRow,
-    carry_edits,
-    read_proposals,
-    read_review,
-    share,
-    sort_worst_first,
-    store_proposals,
-    write_review,
-)
 from studio.prepare.speakers import ALIKE, SEVERAL, Sound, describe_voices, find_copies, find_voices, is_sound_only
 from studio.prepare.texts import (
     PARTS,
@@ -84,10 +71,10 @@ def prepare(options: PrepareOptions) -> None:
     rows = propose(cut, transcribe_all(cut, options), voices, options)
     alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language)
     rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
-    edits = carry_edits(rows, *_earlier(project))
+    edits = review.carry_edits(rows, *_earlier(project))
     _write_settings(options, alphabet)
-    write_review(project.review, sort_worst_first(edits.rows))
-    store_proposals(project.proposals, rows)
+    review.write_review(project.review, review.sort_worst_first(edits.rows))
+    review.store_proposals(project.proposals, rows)
     _remove_stale(project, cut.recordings)
     problems = [*cut.problems, *report.describe_short(cut.recordings, cut.transcripts)]
     report.store_lines(project.left_out, problems)
@@ -121,14 +108,14 @@ def apply_edits(options: PrepareOptions) -> None:
     """Read the edited clips.tsv, and write the filelists again."""
     project = options.project
     project.require(project.review, "studio.prepare FOLDER --name")
-    by_line = read_review(project.review, read_proposals(project.proposals))
+    by_line = review.read_review(project.review, review.read_proposals(project.proposals))
     lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
     if problems := edit_problems(project, rows):
         raise DataError(join_problems([f"{project.review}:{lines[clip]}: {text}" for clip, text in problems.items()]))
     print("\n".join(apply_rows(project, rows, options.validation)))
 
 
-def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
+def edit_problems(project: Project, rows: Sequence[review.ClipRow]) -> dict[str, str]:
     """Return why training would refuse rows in use, by clip."""
     settings = settings_of(project)
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
@@ -136,7 +123,7 @@ def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
     return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
 
 
-def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | None = None) -> list[str]:
+def apply_rows(project: Project, rows: Sequence[review.ClipRow], validation: float | None = None) -> list[str]:
     """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary.
 
     `validation` is a number of clips or a share; None means as in the last run.
@@ -146,9 +133,9 @@ def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | No
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
     parts = write_lists(project, rows, settings["validation"])
-    proposals = read_proposals(project.proposals)
-    edits = carry_edits(proposals, rows, proposals)
-    return report.summary(project, CarriedEdits(list(rows), edits.n_edited, []), *parts, alphabet)
+    proposals = review.read_proposals(project.proposals)
+    edits = review.carry_edits(proposals, rows, proposals)
+    return report.summary(project, review.CarriedEdits(list(rows), edits.n_edited, []), *parts, alphabet)
 
 
 def cut_all(options: PrepareOptions) -> CutRecordings:
@@ -259,7 +246,7 @@ def _sound_of(clips: Sequence[CutClip]) -> Sound:
 
 def propose(
     cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], voices: ComparedVoices, options: PrepareOptions
-) -> list[ClipRow]:
+) -> list[review.ClipRow]:
     """Return a row for every clip, with its faults."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
@@ -280,8 +267,8 @@ def propose(
     ]
     faults = find_faults(candidates, options.cutting, options.limits)
     return [
-        ClipRow(
-            YES if is_usable(found) else NO,
+        review.ClipRow(
+            review.YES if is_usable(found) else review.NO,
             clip.name,
             recording,
             f"{clip.start:.3f}",
@@ -289,7 +276,7 @@ def propose(
             text.text,
             text.source,
             text.recognised,
-            share(text.words_wrong),
+            review.share(text.words_wrong),
             "; ".join(found),
         )
         for (recording, clip), text, found in zip(clips, of_clips, faults, strict=True)
@@ -312,23 +299,23 @@ def _training_options(alphabet: AlphabetChoice, sampling_rate: int) -> Options:
     return {"text_cleaners": alphabet.cleaners, "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
 
 
-def _refuse_untrainable(project: Project, rows: Sequence[ClipRow], options: Options) -> list[ClipRow]:
+def _refuse_untrainable(project: Project, rows: Sequence[review.ClipRow], options: Options) -> list[review.ClipRow]:
     """Add a fault to the rows that training would refuse."""
     problems = training_problems(project, select_usable(rows), options)
 
-    def refuse(row: ClipRow) -> ClipRow:
+    def refuse(row: review.ClipRow) -> review.ClipRow:
         faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])
-        return row._replace(use=NO, faults="; ".join(faults))
+        return row._replace(use=review.NO, faults="; ".join(faults))
 
     return [refuse(row) if row.clip in problems else row for row in rows]
 
 
-def _earlier(project: Project) -> tuple[list[ClipRow], list[ClipRow]]:
+def _earlier(project: Project) -> tuple[list[review.ClipRow], list[review.ClipRow]]:
     """Return the edited table of an earlier run, and its rows before the edits."""
-    proposals = read_proposals(project.proposals)
+    proposals = review.read_proposals(project.proposals)
     if not project.review.is_file() or not proposals:
         return [], []
-    return list(read_review(project.review, proposals).values()), proposals
+    return list(review.read_review(project.review, proposals).values()), proposals
 
 
 def _write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:

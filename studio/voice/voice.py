@@ -19,15 +19,8 @@ from common.checkpoint.files import best_path, find_last, load_checkpoint, save_
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError
 from common.files import make_folder, remove_leftovers, write_text
+from common.inference import evaluation
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM, SynthesisConfig
-from common.inference.evaluation import (
-    Evaluators,
-    HeldOutLine,
-    Rendition,
-    evaluate_system,
-    recordings,
-    renditions_from_texts,
-)
 from common.inference.outputs import write_sound
 from common.inference.vocoders import Vocoder
 from common.inference.voice_folder import CONFIG, read_voice_folder
@@ -139,20 +132,21 @@ def evaluate(
     rate = voice.audio.sampling_rate
     sounds = (load_audio(project.root / row.path, rate) for row in rows)
     items = [
-        HeldOutLine(row.text, sound, "".join(voice.symbols(row.text))) for row, sound in zip(rows, sounds, strict=True)
+        evaluation.HeldOutLine(row.text, sound, "".join(voice.symbols(row.text)))
+        for row, sound in zip(rows, sounds, strict=True)
     ]
     outputs = speak(voice, items, load_vocoders(project, plan, voice))
     embedded = Synthesizer.embedded(device=voice.device)
     outputs |= speak(embedded, items, {EMBEDDED_VOICE: embedded.vocoder})
-    outputs[RECORDINGS] = recordings(items), math.nan
+    outputs[RECORDINGS] = evaluation.recordings(items), math.nan
     measures, missing = usable_measures(material)
-    evaluators, listen = Evaluators(measures), None
+    evaluators, listen = evaluation.Evaluators(measures), None
     if not missing.get(SPEAKER):
         listen = listen_to_speaker(project, rate)
     systems = {}
     for name, (renditions, speed) in outputs.items():
         at = embedded.audio.sampling_rate if name == EMBEDDED_VOICE else rate
-        system = evaluate_system(name, items, renditions, speed, evaluators, at)
+        system = evaluation.evaluate_system(name, items, renditions, speed, evaluators, at)
         systems[name] = system if listen is None else system._replace(lines=[listen(line, at) for line in system.lines])
     return systems, list(missing.values())
 
@@ -174,11 +168,11 @@ def load_vocoders(project: Project, plan: Plan, voice: Synthesizer) -> dict[str,
 
 
 def speak(
-    voice: Synthesizer, items: Sequence[HeldOutLine], vocoders: Mapping[str, Vocoder]
-) -> dict[str, tuple[list[Rendition], float]]:
+    voice: Synthesizer, items: Sequence[evaluation.HeldOutLine], vocoders: Mapping[str, Vocoder]
+) -> dict[str, tuple[list[evaluation.Rendition], float]]:
     """Speak lines with an acoustic model through vocoders: renditions and speed by name."""
     with torch.inference_mode():
-        return renditions_from_texts(items, voice.acoustic, vocoders, voice.audio, voice.device, False, 0)
+        return evaluation.renditions_from_texts(items, voice.acoustic, vocoders, voice.audio, voice.device, False, 0)
 
 
 def usable_measures(material: Material) -> tuple[list[str], dict[str, str]]:

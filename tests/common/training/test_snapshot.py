@@ -264,7 +264,7 @@ def test_best_final_and_loaded_weights_are_those_of_the_average(
     said = snapshot.restore(fresh_state("WaveGlow", tmp_path), load_checkpoint(path), path)
     assert "its moving average ends here: there is no --ema-decay" in said
     snapshot.save_best(state)
-    monkeypatch.setattr(snapshot, "has_safetensors", lambda: False)
+    monkeypatch.setattr(snapshot.files, "has_safetensors", lambda: False)
     snapshot.save_final_weights(state)
     assert not list(tmp_path.glob("*.safetensors"))
     monkeypatch.undo()
