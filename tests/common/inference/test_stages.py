@@ -235,16 +235,11 @@ class SmallMemory(Batches):
         return super().infer(ids, lengths)
 
 
-NO_ROOM = "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 1500000000 bytes."
-SIGNS = [(torch.OutOfMemoryError, ""), (MemoryError, ""), (RuntimeError, NO_ROOM)]
-
-
-@pytest.mark.parametrize(("error", "message"), SIGNS)
-def test_a_batch_that_does_not_fit_runs_in_halves(error: type[Exception], message: str) -> None:
+def test_a_batch_that_does_not_fit_runs_in_halves() -> None:
     """Down to one line, which is left out where it does not fit by itself; the other lines are what they are with memory."""
     texts = ["ab", "abcdefghi", "a", "abc", "abcd", "ab-cd"]
     want, _, _ = synthesise_pieces(texts, 4)
-    model = SmallMemory(6, error, message)
+    model = SmallMemory(6)
     cramped = simple_voice(model, longest_piece=4)
     batch = cramped.speak_batch(lines_from(texts))
     assert batch.halved
