@@ -166,7 +166,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     lines = voice.lines(texts)
     with lines_of(options.source):
         voice.check(lines)
-    with_words = [line for line in lines if voice.has_words(line.text)]
+    spoken = [line for line in lines if voice.has_words(line.text)]
     if dist.is_main:
         remove_leftovers(options.output)
         if not options.resume:
@@ -180,12 +180,12 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
         log.parameters(options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
         sentences += unspoken_characters(voice, texts, options.source)
-        sentences += lines_without_words(lines, with_words, options.source)
+        sentences += lines_without_words(lines, spoken, options.source)
         pending = [
-            line for line in with_words if not outputs.is_finished(line, file_name(line, options), settings, earlier)
+            line for line in spoken if not outputs.is_finished(line, file_name(line, options), settings, earlier)
         ]
         if options.resume:
-            sentences.append(f"--resume: {len(with_words) - len(pending)} of {len(with_words)} lines are there")
+            sentences.append(f"--resume: {len(spoken) - len(pending)} of {len(spoken)} lines are there")
         for line in sentences:
             log.say(line)
         threads = precision.balance_threads(dist.device, options.deterministic)

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from common.reading import between, codes, dates, letters, numbers, quantities
+from common.reading import codes, dates, letters, numbers, quantities
 from common.reading.tables import any_of, readings, words
 
 
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 _SPEAKERS: dict[str, Callable[..., str]] = {
     name: speaker
-    for module in (numbers, dates, letters, quantities, codes, between)
+    for module in (numbers, dates, letters, quantities, codes)
     for name, speaker in vars(module).items()
     if callable(speaker) and speaker.__module__ == module.__name__
 }

@@ -1,28 +1,44 @@
-"""The Plan tab: training settings with their reasons, and plan.json to edit."""
+"""The Plan tab: training settings with their reasons, and plan.json to edit, which is checked before it is saved."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields
 from functools import partial
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import numpy as np
+import numpy.typing as npt
 
+from common.arguments import actions_of
+from common.data.pictures import read_png
+from common.errors import DataError, UsageError
+from common.spec import ModelSpec
+from common.training.arguments import add_training_arguments
 from studio.page.events import HIDDEN, ProjectPage, RunButton
-from studio.page.plan_review import (
-    UNITS,
-    describe_plan,
-    plan_argv,
-    read_rate_plots,
-    read_text,
-    save_plan,
-    start_choices,
-)
-from studio.project import Project
+from studio.plan.__main__ import LEARNING_RATE, explain
+from studio.plan.commands import Figures
+from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_plan
+from studio.plan.inputs import EMBEDDED_NAME, NOTHING
+from studio.project import Project, check_inside, list_projects
+from studio.wording import html_table
+from synthesizer import EMBEDDED
 
 ABOUT = (
     "Times ten steps and one quality report of each model on this machine, and proposes settings that suit the clips."
 )
 EDITING = "`options` takes any other option of train.py by name, with `_` instead of `-`."
+OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+PATH_OPTIONS = frozenset({"dataset_path", "log_file"})  # paths that are parsed as plain text
+UNITS = {"hours": 1.0, "minutes": 1 / 60}
 
 
 def add_plan_tab(page: ProjectPage) -> None:
@@ -61,3 +77,117 @@ def add_plan_tab(page: ProjectPage) -> None:
     page.on(key.change, show, [], outputs, clears=True)
     page.on(save.click, save_text, [text], outputs)
     page.field.change(lambda: gr.Dropdown(start_choices(context.projects)), None, start, **HIDDEN)
+
+
+def start_choices(projects: Path) -> list[tuple[str, str]]:
+    """Return the warm starts to choose from, as (label, key)."""
+    voices = [name for name in list_projects(projects) if (projects / name / "voice").is_dir()]
+    own = [(f"voice of project {name}", f"voice:{name}") for name in voices]
+    return [("the embedded voice", EMBEDDED_NAME), ("random weights", NOTHING), *own]
+
+
+def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
+    """Return the arguments of `studio.plan`. Raises DataError for an unknown start, UsageError for a bad time limit."""
+    argv = ["studio.plan", project.name, "--projects", str(project.projects)]
+    if start not in [name for _, name in start_choices(project.projects)]:
+        raise DataError(f"start from {start!r}: this voice no longer exists; choose another")
+    if start.startswith("voice:"):
+        other = Project(name=start.removeprefix("voice:"), projects=project.projects)
+        start = str(check_inside(other, other.voice))
+    hours = parse_hours(limit or "", unit)
+    argv += ["--from", start, *(["--hours", str(hours)] if hours else [])]
+    return [*argv, *(["--find-lr"] if find_lr else []), *(["--cpu"] if cpu else [])]
+
+
+def parse_hours(limit: str, unit: str) -> float | None:
+    """Parse a time limit into hours, None for an empty one. Raises UsageError unless it is above 0 and finite."""
+    if not (text := limit.strip()):
+        return None
+    with suppress(ValueError):
+        if 0 < (hours := float(text) * UNITS.get(unit, math.nan)) < math.inf:
+            return hours
+    raise UsageError(f"time limit: {text!r}, expected a number of {unit} above 0, or nothing")
+
+
+def describe_plan(project: Project) -> str:
+    """Describe a plan, model by model, in Markdown; "" without one. Raises DataError for a damaged one."""
+    if not project.plan.exists():
+        return ""
+    plan = read_plan(check_inside(project, project.plan))
+    parts = [f"**{escape(str(need))}**"] if (need := plan.notes.get(NEED)) else []  # the time limit is far too short
+    for name in MODELS:
+        if name in plan.models:
+            found = explain(name, plan, project, figures_of(plan, name))
+            table = html_table(("setting", "value", "reason"), found.settings)
+            parts += [f"### {name}", f"<p>{escape(found.expected)}</p>", table, f"```\n{found.command}\n```"]
+    return "\n\n".join(parts)
+
+
+def figures_of(plan: Plan, name: str) -> Figures | None:
+    """Return the measurements in a plan's notes; None if there are none, or they are damaged."""
+    machine: Any = plan.notes.get("machine")
+    try:
+        measured = machine[name]
+        return Figures(**{field.name: measured[field.name] for field in fields(Figures) if field.name in measured})
+    except (KeyError, TypeError):
+        return None
+
+
+def read_rate_plots(project: Project) -> list[tuple[npt.NDArray[np.uint8], str]]:
+    """Return the plots of the learning-rate tests as pixels, each with its model."""
+    paths = {name: project.root / LEARNING_RATE / f"learning_rate_{name}.png" for name in MODELS}
+    found = {name: check_inside(project, path) for name, path in paths.items() if path.is_file()}
+    return [(read_png(path.read_bytes()), name) for name, path in found.items()]
+
+
+def read_text(project: Project) -> str:
+    """Return the text of plan.json; "" without one."""
+    try:
+        return check_inside(project, project.plan).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def save_plan(project: Project, text: str) -> None:
+    """Check the text of a plan and write plan.json. Raises DataError for all bad values; then no file has changed.
+
+    Visitors may name no file outside the folder of all projects, except the embedded voice.
+    """
+    plan = parse_plan(text, project.plan.name)
+    if problems := [problem for name in plan.models for problem in path_problems(name, plan, project)]:
+        raise DataError("\n".join(f"{project.plan.name}: {problem}" for problem in problems))
+    write_plan(check_inside(project, project.plan), plan)
+
+
+def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
+    """Yield the settings of a model that name files elsewhere, or smuggle a flag into a name or a value."""
+    settings, place = plan.models[name], f"models.{name}"
+    start = settings.warm_start
+    if start is not None and not (is_below(start, project.projects) or is_below(start, EMBEDDED)):
+        yield f"{place}.warm_start: {json.dumps(start)}, expected a checkpoint of a project or of the embedded voice"
+    paths = path_options(MODELS[name])
+    for option, value in settings.options.items():
+        values = value if isinstance(value, list) else [value]
+        if not OPTION.fullmatch(option):
+            yield f"{place}.options.{option}: expected an option's name: a-z, 0-9 and _"
+        elif any(isinstance(item, str) and item.startswith("-") for item in values):
+            yield f"{place}.options.{option}: {json.dumps(value)}, expected a value that does not begin with -"
+        elif option in paths and not all(item is None or is_below(str(item), project.root) for item in values):
+            yield f"{place}.options.{option}: {json.dumps(value)}, expected a file inside the project"
+
+
+def path_options(spec: ModelSpec) -> frozenset[str]:
+    """Return the training options of a model that name a file or a folder."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        add_training_arguments(parser, spec.training)
+        spec.add_training_arguments(parser)
+        spec.add_arguments(parser)
+
+    actions = [action for action in actions_of(add) if action.type is Path or action.metavar == "PATH"]
+    return PATH_OPTIONS | {flag.lstrip("-").replace("-", "_") for action in actions for flag in action.option_strings}
+
+
+def is_below(path: str, folder: Path) -> bool:
+    """True for a path in a folder, with links followed."""
+    return "\0" not in path and Path(path).resolve().is_relative_to(folder.resolve())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from common.fast import FastWay, Request
-from tacotron2.fast import compiled, graphs, prepared, training
+from tacotron2.fast import graphs, prepared, training
 
 WAYS = (
     FastWay(
         name="compiled",
         phase="training",
         applies=lambda model, request: bool(request.compile),
-        convert=compiled.convert,
+        convert=training.convert_compiled,
         tolerance=1e-4,
     ),
     FastWay(

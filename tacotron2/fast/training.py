@@ -1,7 +1,7 @@
 """Trains the decoder on all steps of a batch together, with a hand-written backward: the plain equations in another order.
 
 In teacher forcing the decoder LSTM does not feed attention, so attention runs over all steps first and the decoder LSTM after it.
-The input halves of both LSTMs are one GEMM over all steps.
+The input halves of both LSTMs are one GEMM over all steps. The row "compiled", at the end, trains with a compiled step in a loop.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common import precision
 from common.fast import Request, shallow_copy
 from common.kernels.packed import pack
 from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
@@ -271,3 +272,23 @@ def _weight_gradients(ctx: Any, d_gates: Tensor, d_queries: Tensor) -> tuple[Ten
     b = ctx.buffers
     hidden = b.inputs[1:, :, b.contexts.shape[2] :].flatten(0, 1)
     return (d_gates.flatten(0, 1).t() @ b.inputs[:-1].flatten(0, 1), d_queries.flatten(0, 1).t() @ hidden)
+
+
+def convert_compiled(model: Tacotron2, request: Request) -> Tacotron2:
+    """Return a model with the same parameters and a decoder step that is compiled at its first call."""
+    decoder = shallow_copy(model.decoder, CompiledDecoder)
+    mode = precision.LOOP_COMPILE_MODES[request.compile]
+    decoder.compiled_step = torch.compile(Decoder.step, dynamic=True, mode=mode)
+    return shallow_copy(model, Tacotron2, decoder=decoder).train(model.training)
+
+
+class CompiledDecoder(Decoder):
+    """The plain decoder with a compiled step."""
+
+    compiled_step: object
+
+    def step(self, x: Tensor, state: DecoderState, memory: Memory) -> DecoderState:
+        """Decoder.step."""
+        assert callable(self.compiled_step)
+        result: DecoderState = self.compiled_step(self, x, state, memory)
+        return result

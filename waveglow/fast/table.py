@@ -5,10 +5,9 @@ from __future__ import annotations
 from common.fast import FastWay
 from common.kernels.private_ops import processor
 from common.precision import half_dtype
-from waveglow.fast.compiled import convert_to_channels_last, convert_to_compiled
 from waveglow.fast.int8 import can_convert, convert_to_int8
 from waveglow.fast.prepared import convert_to_prepared
-from waveglow.fast.training import convert_for_training, gains
+from waveglow.fast.training import convert_for_training, convert_to_channels_last, convert_to_compiled, gains
 
 WAYS = (
     FastWay(

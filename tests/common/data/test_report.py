@@ -8,7 +8,7 @@ from scipy import signal, stats
 
 from common.data import report
 from common.data.report import ListedClip, MeasuredClip
-from common.data.report_picture import plot_clips
+from scripts.dataset_report import plot_clips
 from tests.sounds import RATE
 from tests.sounds import tone as sine
 

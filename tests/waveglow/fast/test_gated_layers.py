@@ -9,10 +9,9 @@ from common import precision
 from common.fast import Request
 from common.kernels.private_ops import Processor
 from waveglow.config import WNConfig
-from waveglow.fast.compiled import ChannelsLastConv1d, convert_to_channels_last, with_channels_last
 from waveglow.fast.convolution import Convolution, Direct, WinogradTiles, convolution
 from waveglow.fast.gated_layers import GatedLayers, GateInputs, Layer, gated_layers
-from waveglow.fast.training import TrainingWN
+from waveglow.fast.training import ChannelsLastConv1d, TrainingWN, convert_to_channels_last, with_channels_last
 from waveglow.model import WN, WaveGlow
 
 

@@ -6,9 +6,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
+
 from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError, UsageError
-from studio.page.plan_review import describe_plan, plan_argv, read_rate_plots, read_text, save_plan, start_choices
+from studio.page.plan_tab import describe_plan, plan_argv, read_rate_plots, read_text, save_plan, start_choices
 from studio.plan.file import NEED, Plan, read_plan, write_plan
 from studio.project import Project, create_project
 from tests.studio.projects import SETTINGS

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
+
 from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError
 from common.run.nvlog import NvLog
-from studio.page import training_view
-from studio.page.training_view import TrainingView, newest_model, studio_train_argv
+from studio.page import train_tab
+from studio.page.train_tab import TrainingView, newest_model, studio_train_argv
 from studio.plan.file import Plan, write_plan
 from studio.project import Project
 from studio.train.progress import TrainingProgress
@@ -32,7 +34,7 @@ def log_of(project: Project, name: str) -> NvLog:
 
 
 def test_progress_curves_pictures_and_sounds(project, monkeypatch):
-    monkeypatch.setattr(training_view, "CURVE_SECONDS", 1e6)  # a busy machine would need the usual ten
+    monkeypatch.setattr(train_tab, "CURVE_SECONDS", 1e6)  # a busy machine would need the usual ten
     view = TrainingView()
     assert view.look(project, "Tacotron2").words == "Tacotron2: no step yet."
     figure = plot_losses({1: 1.0}, {})
