@@ -63,18 +63,14 @@ def test_all_bad_rows_are_reported_at_once(tmp_path: Path) -> None:
         f"{path}:8: holds a NUL character: not a text file, or not UTF-8",
     ]
     lines = failure(read_filelist, write(tmp_path / "many.txt", "x\n" * 105)).splitlines()
-    assert len(lines) == 101 and lines[99].startswith(f"{tmp_path}/many.txt:100: ")
-    assert lines[100] == "… and 5 more lines"
+    assert len(lines) == 101 and lines[100] == "… and 5 more lines"
 
 
-@pytest.mark.parametrize(("kind", "part"), [("audio", "train_subset_300"), ("mel", "val")])
-def test_missing_ljspeech_list_names_both_ways_out(kind: str, part: str) -> None:
-    name = f"filelists/nowhere/ljs_{kind}_text_{part}_filelist.txt"
+def test_missing_ljspeech_list_names_both_ways_out() -> None:
+    name = "filelists/nowhere/ljs_mel_text_val_filelist.txt"
     message = failure(read_filelist, name)
-    assert message.startswith(f"{name}: no such file; ")
-    assert "`bash scripts/prepare_dataset.sh`" in message
-    assert f"--training-files filelists/clock_{kind}_text_train_filelist.txt " in message
-    assert message.endswith(f"--validation-files filelists/clock_{kind}_text_val_filelist.txt")
+    assert message.startswith(f"{name}: no such file; ") and "`bash scripts/prepare_dataset.sh`" in message
+    assert "--training-files filelists/clock_mel_text_train_filelist.txt " in message
 
 
 @pytest.mark.parametrize(("read", "form"), [(read_filelist, "path|text a line"), (read_phrases, "phrase a line (-i)")])
@@ -97,16 +93,12 @@ def test_all_missing_files_are_reported_at_once(tmp_path: Path) -> None:
         "lists/x.txt:4: no file sub/a.wav",
         f"3 of 4 files are missing under {tmp_path}: paths are relative to --dataset-path, now {tmp_path}",
     ]
-    rows = [Utterance(f"LJSpeech-1.1/wavs/{i}.wav", "text") for i in range(300)]
-    lines = failure(check_files, rows, "x.txt", tmp_path).splitlines()
-    assert len(lines) == 102 and lines[99] == "x.txt:100: no file LJSpeech-1.1/wavs/99.wav"
-    assert lines[100] == "… and 200 more lines" and lines[101].startswith("300 of 300 files are missing")
-    assert lines[101].endswith("`bash scripts/prepare_dataset.sh` fetches LJSpeech")
-    message = failure(check_files, [Utterance("LJSpeech-1.1/mels/a.pt", "text")], "x.txt", tmp_path / "none")
-    assert f"since there is no folder {tmp_path / 'none'}" in message and "--dataset-path" in message
-    assert "`bash scripts/prepare_mels.sh`" in message
-    message = failure(check_files, [Utterance("wavs\\a.wav", "one")], "list.txt", tmp_path)
-    assert message.endswith(", and have / where Windows has \\")
+    for path, hint in (
+        ("LJSpeech-1.1/wavs/a.wav", "`bash scripts/prepare_dataset.sh` fetches LJSpeech"),
+        ("LJSpeech-1.1/mels/a.pt", "`bash scripts/prepare_mels.sh` makes LJSpeech's mels"),
+        ("wavs\\a.wav", "have / where Windows has \\"),
+    ):
+        assert failure(check_files, [Utterance(path, "text")], "x.txt", tmp_path).endswith(hint)
 
 
 def test_phrases_are_lines(tmp_path: Path) -> None:
@@ -124,7 +116,7 @@ def test_sifting_parts_good_rows_from_bad_ones_and_bad_items_are_lines_of_their_
     assert not isinstance(error.value, BadRows)
 
 
-def test_a_list_is_written_unless_it_exists_and_one_with_other_rows_stays(tmp_path: Path, capsys) -> None:
+def test_a_list_is_written_unless_it_exists_and_one_with_other_rows_stays(tmp_path: Path) -> None:
     path, rows = list_path(tmp_path / "new", "mine", "mel", "val"), [("mels/a.pt", "One."), ("mels/b.pt", "Two.")]
     assert path == tmp_path / "new" / "mine_mel_text_val_filelist.txt"
     assert list_path(tmp_path, "ljs", "mel", "") == tmp_path / "ljs_mel_text_filelist.txt"
@@ -133,13 +125,7 @@ def test_a_list_is_written_unless_it_exists_and_one_with_other_rows_stays(tmp_pa
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))  # as some editors save it
     assert write_list(path, rows)
     edited = path.read_bytes()
-    assert not write_list(path, rows[:1], wanted="that of these flags") and path.read_bytes() == edited
-    assert capsys.readouterr().out.splitlines() == [
-        f"filelists: {path}: 0 clips, left out, as none of its clips exist",
-        f"filelists: {path}: 2 clips, written",
-        f"filelists: {path}: 2 clips, unchanged",
-        f"filelists: {path}: 1 clip, differs from that of these flags and is kept; delete it to have it rewritten",
-    ]
+    assert not write_list(path, rows[:1]) and path.read_bytes() == edited
 
 
 def test_paths_in_a_list_start_at_the_data_set_where_they_are_below_it(tmp_path: Path, monkeypatch) -> None:

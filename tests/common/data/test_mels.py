@@ -103,30 +103,26 @@ def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) ->
 def test_a_label_without_one_of_the_settings_or_that_cannot_be_read(tmp_path: Path) -> None:
     settings = settings_of(AudioConfig())
     del settings["mel_fmax"]
-    (tmp_path / "audio_settings.json").write_text(json.dumps(settings))
-    with pytest.raises(DataError, match=r"other audio settings: mel_fmax None, now 8000\.0"):
-        check_settings([tmp_path], AudioConfig())
-    for content, message in (("{", "cannot be read"), ("[]", "holds a list")):
+    without = json.dumps(settings), r"other audio settings: mel_fmax None, now 8000\.0"
+    for content, message in (without, ("{", "cannot be read"), ("[]", "holds a list")):
         (tmp_path / "audio_settings.json").write_text(content)
         with pytest.raises(DataError, match=message):
             check_settings([tmp_path], AudioConfig())
     check_settings([tmp_path / "unlabelled"], AudioConfig())
 
 
-@pytest.mark.parametrize("words", [[], ["--hop-length", "200"], ["--mel-fmax", "7000"], ["--filter-length", "2048"]])
-def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists: list[str], words: list[str]) -> None:
+def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists: list[str]) -> None:
     write(tmp_path / "wavs" / "b.wav")
     mels.main(lists)
     label = tmp_path / "mels" / "audio_settings.json"
     label.unlink()
     (tmp_path / "mels" / "c.pt").unlink()
-    if words:
+    for words in (["--hop-length", "200"], ["--mel-fmax", "7000"], ["--filter-length", "2048"]):
         with pytest.raises(DataError, match=r"a\.pt: made with other audio settings; delete"):
             mels.main([*lists, *words])
         assert not label.exists() and not (tmp_path / "mels" / "c.pt").exists()
-    else:
-        mels.main(lists)
-        assert label.exists() and (tmp_path / "mels" / "c.pt").exists()
+    mels.main(lists)
+    assert label.exists() and (tmp_path / "mels" / "c.pt").exists()
 
 
 def test_a_mel_comes_back_as_it_was_saved_half_mels_are_widened_and_none_is_a_recording(tmp_path: Path) -> None:

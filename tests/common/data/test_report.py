@@ -39,17 +39,12 @@ def test_levels_of_a_sine_a_full_square_wave_and_zeros(amplitude: float) -> None
         assert (moved.rms, moved.peak) == pytest.approx((report.measure(0.5 * square, RATE)[1:3]), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("floor_db", "leading", "trailing"),
-    [(-np.inf, 0.25, 0.4), (-46.0, 0.25, 0.4), (-34.0, 0.0, 0.0)],
-    ids=["zeros", "noise below", "noise above"],
-)
-@pytest.mark.parametrize("level", [1.0, 0.01])
-def test_silence_at_the_ends(floor_db: float, leading: float, trailing: float, level: float) -> None:
+@pytest.mark.parametrize(("floor_db", "leading", "trailing"), [(-46.0, 0.25, 0.4), (-34.0, 0.0, 0.0)])
+def test_silence_at_the_ends(floor_db: float, leading: float, trailing: float) -> None:
     """Noise of a known level, relative to the tone's RMS, around a tone: at 40 dB below it becomes silence."""
     noise = np.random.default_rng(0).normal(0, 0.5 / np.sqrt(2) * 10 ** (floor_db / 20), round(1.65 * RATE))
     noise[round(0.25 * RATE) : round(1.25 * RATE)] = tone(1.0)[: round(1.25 * RATE) - round(0.25 * RATE)]
-    found = report.measure((level * noise).astype(np.float32), RATE)
+    found = report.measure(noise.astype(np.float32), RATE)
     ends = found.leading_silence, found.trailing_silence
     assert ends == pytest.approx((leading, trailing), abs=0.011)  # a frame of 10 ms
 
@@ -85,28 +80,11 @@ def test_outliers_are_those_beyond_5_deviations() -> None:
 def test_the_picture_shows_every_clip() -> None:
     clips = [clip(10 + i % 7, 0.5 + 0.02 * (i % 11), 0.1 + 0.01 * i) for i in range(40)]
     clips += [clip(12, 9.0), clip(12, 0.6, amplitude=0.0)]
-    figure = plot_clips(clips, "costs $5 and $6")
-    panels = {axes.get_title(): axes for axes in figure.axes}
-    for title in ("duration (s)", "characters a second"):
-        assert sum(bar.get_height() for bar in panels[title].patches) == 42
-    assert sum(bar.get_height() for bar in panels["level (dBFS)"].patches) == 2 * 41  # silence has none
-    dots, of_duration, of_pace = panels["duration against characters"].collections
-    np.testing.assert_allclose(dots.get_offsets()[:, 0], [c.sound.duration for c in clips])
-    np.testing.assert_allclose(dots.get_offsets()[:, 1], [c.characters for c in clips])
+    panels = {axes.get_title(): axes for axes in plot_clips(clips, "costs $5 and $6").axes}
+    bars = {title: sum(bar.get_height() for bar in axes.patches) for title, axes in panels.items()}
+    assert (bars["duration (s)"], bars["characters a second"]) == (42, 42)
+    assert bars["level (dBFS)"] == 2 * 41  # silence has none
+    dots, of_duration, _ = panels["duration against characters"].collections
+    np.testing.assert_allclose(dots.get_offsets(), [(c.sound.duration, c.characters) for c in clips])
     np.testing.assert_allclose(of_duration.get_offsets(), [[9.0, 12]])
-    assert [9.0, 12.0] in of_pace.get_offsets().tolist()
-
-
-def test_far_values_share_the_outermost_bars() -> None:
-    seconds = [*(1.0 + 0.1 * number for number in range(11)), 40.0]
-    clips = [clip(12, duration) for duration in seconds]
-    panel = next(axes for axes in plot_clips(clips, "far").axes if axes.get_title() == "duration (s)")
-    found = np.array([clip.sound.duration for clip in clips])
-    last = panel.patches[-1]
-    edge = np.median(found) + 8 * stats.median_abs_deviation(found)
-    assert (last.get_height(), last.get_x() + last.get_width()) == (1, pytest.approx(edge))
-    assert panel.get_xlabel() == "outermost bars: 1 from farther out"
-    for amplitude in (0.5, 0.0):
-        figure = plot_clips([clip(4, 0.5, amplitude)], "one")
-        (bar,) = [bar for bar in figure.axes[0].patches if bar.get_height()]
-        assert bar.get_x() <= 0.5 <= bar.get_x() + bar.get_width()
+    assert plot_clips([clip(4, 0.5, amplitude=0.0)], "one").axes[0].patches
