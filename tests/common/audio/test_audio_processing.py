@@ -324,12 +324,6 @@ def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
     assert float((got.cpu() - want).norm() / want.norm()) < 1e-2
 
 
-def test_a_file_that_vanishes_while_it_is_read_is_missing(tmp_path: Path, monkeypatch) -> None:
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(100))
-    monkeypatch.setattr("common.audio.audio_processing._missing_wav_bytes", lambda name: path.unlink() or path.stat())
-    assert failure(load_audio, path, RATE) == f"{path}: no such audio file"
-
-
 # mp3 files, damaged or without a header, and what their decoder says to standard error
 
 

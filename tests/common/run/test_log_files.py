@@ -211,22 +211,6 @@ def test_a_later_ctrl_c_of_the_user_ends_the_process(monkeypatch, launched: bool
         assert not pool.submit(lambda: StopRequest().__enter__().is_requested).result()
 
 
-def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, capsys) -> None:
-    calls = []
-
-    def monotonic() -> float:  # called by the handler before it records anything
-        calls.append(1)
-        if len(calls) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return 100.0
-
-    monkeypatch.setattr("time.monotonic", monotonic)
-    with StopRequest() as stop:
-        signal.raise_signal(signal.SIGINT)
-        assert stop.is_requested
-    assert capsys.readouterr().err.count("stopping") == 1
-
-
 def test_a_signal_while_the_terminal_is_written_to_is_a_request(monkeypatch) -> None:
     reader, writer = os.pipe()
 

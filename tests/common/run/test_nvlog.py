@@ -1,11 +1,8 @@
-import fcntl
 import io
 import json
 import os
 import re
-import struct
 import sys
-import termios
 from datetime import datetime
 from pathlib import Path
 
@@ -16,7 +13,7 @@ import torch
 
 from common.data.pictures import plot_gate
 from common.errors import DataError
-from common.run.nvlog import Log, NvLog
+from common.run.nvlog import NvLog
 from tests.recipe import read_log
 
 KEYS = ["timestamp", "datetime", "elapsedtime", "type"]
@@ -169,7 +166,7 @@ def test_a_log_is_a_regular_file_and_tensorboard_has_a_folder(tmp_path):
         NvLog(tmp_path / "n.json", link)
 
 
-def test_bars_take_the_place_of_iteration_lines_on_stdout_only_and_other_lines_are_printed(tmp_path, capsys):
+def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys):
     with NvLog(tmp_path / "n.json", progress=True) as log:
         for i in log.progress(range(3), "epoch 4"):
             log.log((4, i), {"train_loss": 2.5 - i})
@@ -178,13 +175,7 @@ def test_bars_take_the_place_of_iteration_lines_on_stdout_only_and_other_lines_a
     shown = capsys.readouterr()
     assert re.fullmatch(rf"DLL {STAMP} - \(4,\) train_loss : 1\.50000\n", shown.out)
     assert "epoch 4" in shown.err and "train_loss=2.50000" in shown.err
-    with Log() as silent:  # of the other processes
-        assert silent.progress([1], "epoch 4") == [1]
     assert [record["step"] for record in log_records(tmp_path / "n.json")] == [[4, 0], [4, 1], [4, 2], [4]]
-    with NvLog(tmp_path / "m.json", progress=True) as log:
-        for _ in log.progress(range(2), "epochs"):
-            log.log((0,), {"val_loss": 1.0})
-    assert len(re.findall(rf"^DLL {STAMP} - \(0,\) val_loss : 1\.00000$", capsys.readouterr().out, re.M)) == 2
 
 
 def test_a_sentence_is_no_record_and_without_a_terminal_every_line_is_plain_and_there_at_once(
@@ -205,19 +196,6 @@ def test_a_sentence_is_no_record_and_without_a_terminal_every_line_is_plain_and_
             log.log((0, i), {"train_loss": 1.5})
             assert contents.getvalue().endswith(b"train_loss : 1.50000\n")
     assert contents.getvalue().count(b" - (0, ") == 2 and capsys.readouterr().err == ""
-
-
-def test_a_terminal_shows_bars(tmp_path, monkeypatch):
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    os.set_blocking(ours, False)
-    with os.fdopen(ours, "rb"), os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with NvLog(tmp_path / "n.json") as log:
-            assert list(log.progress([1], "epoch 0")) == [1]
-        screen = os.read(ours, 4096).decode()
-    assert "epoch 0" in screen and "0/1" in screen
 
 
 def test_tensorboard_holds_what_was_given(tmp_path, capsys):
