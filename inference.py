@@ -172,18 +172,16 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
         if not options.resume:
             outputs.remove_manifests(options.output, options.suffix)
     # after the removal above and before any process writes
-    settings = broadcast(digest_of(options, voice, choice), dist)
+    digest = broadcast(digest_of(options, voice, choice), dist)
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else Log()
-    with opened as log, outputs.Manifest(options.output, options.suffix, settings, seed, dist.rank) as manifest:
+    with opened as log, outputs.Manifest(options.output, options.suffix, digest, seed, dist.rank) as manifest:
         log.parameters(options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
         sentences += unspoken_characters(voice, texts, options.source)
         sentences += lines_without_words(lines, spoken, options.source)
-        pending = [
-            line for line in spoken if not outputs.is_finished(line, file_name(line, options), settings, earlier)
-        ]
+        pending = [line for line in spoken if not outputs.is_finished(line, file_name(line, options), digest, earlier)]
         if options.resume:
             sentences.append(f"--resume: {len(spoken) - len(pending)} of {len(spoken)} lines are there")
         for line in sentences:
