@@ -26,9 +26,6 @@ def test_columns_are_aligned_and_markdown_escapes_bars() -> None:
     assert markdown_table("<><", ("name", "count", "note"), rows).endswith("| long name | 2 | y\\|z |")
 
 
-# A command without the packages of an extra names them and the script that installs them
-
-
 def test_missing_packages_are_named_and_others_are_not_and_help_needs_none(capsys, monkeypatch) -> None:
     require("bash install.sh", "torch", "numpy", help_from="serving.config")
     with pytest.raises(SystemExit) as stop:
@@ -51,9 +48,6 @@ def test_the_servers_say_how_to_install_their_packages(module: str, script: str)
     done = subprocess.run([sys.executable, "-c", program, "--port", "0"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert f"uvicorn; `bash scripts/{script} --install-only` installs" in done.stderr
-
-
-# Options typed once: the flags that fields make, and the configs that parsed flags make
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +88,6 @@ def test_flags_reach_the_fields_of_nested_configs_and_problems_name_the_flag() -
     for value in (0.0, -1.0, float("nan"), float("inf")):
         assert problems_of(Inner(limit=value)) == [f"--limit: {value}, expected more than 0"]
     assert problems_of(Inner(limit=1.0)) == []
-
-
-# Fast ways in general: the row of a table that is taken, and shallow copies with other children
 
 
 class Net(nn.Module):

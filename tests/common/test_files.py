@@ -95,7 +95,6 @@ def test_a_file_that_was_taken_for_a_leftover_before_its_lock_is_made_again(tmp_
 
 
 def test_writing_follows_no_link_of_a_temporary_name(tmp_path, monkeypatch):
-    """Names are random; where one is taken all the same, by a link or a file, the write takes another."""
     (tmp_path / "f.tmp").symlink_to(tmp_path / "victim")
     tokens = iter(["0" * 16, "1" * 16, "2" * 16])
     monkeypatch.setattr(secrets, "token_hex", lambda size: next(tokens))

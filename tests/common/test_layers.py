@@ -78,7 +78,6 @@ def test_conv_stack_dropout_is_for_training():
 
 @pytest.mark.parametrize("lengths", [[4, 7, 1], [7], [3, 3]], ids=str)
 def test_the_loop_for_export_is_the_packed_lstm(lengths):
-    """Both directions, each reversed within its own length, against PyTorch's packed sequences."""
     lstm, lengths = nn.LSTM(5, 3, batch_first=True, bidirectional=True).double(), torch.tensor(lengths)
     x = randn(len(lengths), 7, 5)
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

@@ -97,7 +97,6 @@ def limit_at_import(name: str, command: str, **variables: str) -> str:
 
 
 def test_commands_limit_spinning_and_garbage_collection_before_pytorch_is_imported():
-    """But for a user's own limit; the library leaves the process alone."""
     for command in ("train.py", "inference.py", "evaluate.py"):
         assert limit_at_import("__main__", command) == f"{SPINS} False"
         assert limit_at_import("imported", command) == "None True"

@@ -60,9 +60,6 @@ def write_pcm16(path: Path, pcm: np.ndarray, channels: int = 1, rate: int = RATE
     return path
 
 
-# Reading
-
-
 def test_sixteen_bit_wav_is_fractions_of_full_scale_and_channels_are_mixed_to_their_mean(tmp_path: Path) -> None:
     pcm = np.array([0, 1, -1, 12345, 32767, -32768])
     audio = load_audio(write_pcm16(tmp_path / "a.wav", pcm), RATE)
@@ -186,9 +183,6 @@ def test_compressed_files_cut_short_or_damaged(tmp_path: Path, name: str, damage
     assert failure(load_audio, path, RATE).startswith(f"{path}: {reason}")
 
 
-# Writing
-
-
 def test_saved_wav_is_sixteen_bit_and_clipped_and_each_of_its_values_survives(tmp_path: Path) -> None:
     path = tmp_path / "a.wav"
     save_audio(path, torch.tensor([0.0, 0.5, 1.0, 1.5, 70000.0, -1.0, -1.5, 0.6 / 32768], dtype=torch.float64), 16000)
@@ -219,9 +213,6 @@ def test_saving_replaces_or_fails_and_leaves_nothing_else(tmp_path: Path) -> Non
     assert len(load_audio(path, RATE)) == 3  # the old file stays
 
 
-# Griffin-Lim
-
-
 @pytest.fixture(scope="module")
 def stft() -> TacotronSTFT:
     return TacotronSTFT()
@@ -247,7 +238,6 @@ def test_magnitudes_have_the_mels_they_came_from_and_are_nearer_than_the_pseudo_
 
 @pytest.mark.parametrize("frames", [8, 33, 700])
 def test_parts_of_griffin_lim_are_its_audio(frames: int) -> None:
-    """Shorter than a part, longer by one frame, and so long that a middle part with its context reaches neither end."""
     stft = TacotronSTFT(filter_length=128, hop_length=32, win_length=128, n_mel_channels=20)
     mels = stft.mel_spectrogram(torch.from_numpy(voice(frames * 32)).float()[None])
     whole = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(3))
@@ -322,9 +312,6 @@ def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
     got = griffin_lim(mels.cuda(), TacotronSTFT().cuda(), 3, generator=torch.Generator().manual_seed(0))
     assert got.is_cuda
     assert float((got.cpu() - want).norm() / want.norm()) < 1e-2
-
-
-# mp3 files, damaged or without a header, and what their decoder says to standard error
 
 
 @pytest.fixture(scope="module")

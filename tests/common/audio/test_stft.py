@@ -31,7 +31,6 @@ def as_batch(audio: np.ndarray) -> torch.Tensor:
 
 
 def test_transform_is_the_definition() -> None:
-    """One frame by the sum itself: reflected edge, periodic Hann, every bin."""
     audio = sweep(2000)
     reflected = np.concatenate([audio[512:0:-1], audio])
     n = np.arange(1024)
@@ -158,9 +157,6 @@ def test_gpu_agrees_with_cpu() -> None:
     assert got.dtype == back.dtype == torch.float32
     assert (got.cpu() - want).abs().max() < 1e-3
     assert torch.allclose(back.cpu(), audio, atol=5e-6)
-
-
-# Levels: the silence detector against frames of known levels, and normalisation computed again with NumPy
 
 
 RATE = 8000

@@ -230,7 +230,6 @@ def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Pat
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    """Also what safetensors itself refuses: two names for the same memory, and a transposed view."""
     shared = torch.arange(6.0).view(2, 3)
     state = {"a": shared, "b": shared, "c": shared.t(), "n": torch.tensor(3)}
     config = {"rate": np.int64(22050), "size": (1, 2), "nested": {"x": None}, "name": "é"}

@@ -167,9 +167,6 @@ def test_impossible_data_options_are_the_files_fault(tmp_path: Path, change: dic
     assert str(error.value).startswith(f"{path}: ")
 
 
-# Weights into models: names and types of old files, weights that do not fit, and configs that describe other models
-
-
 @pytest.mark.parametrize("prefix", ["", "module.", "module.1.", "module.1.module."])
 def test_wrappers_names_and_half_precision_go(prefix):
     half = {f"{prefix}encoder.module.w": torch.tensor([0.1], dtype=torch.float16)}
@@ -239,7 +236,6 @@ def test_a_config_that_is_no_such_model_is_refused_at_once(tmp_path: Path, model
     ],
 )
 def test_a_file_is_judged_by_what_is_read_from_it(tmp_path: Path, valid: dict, change: dict, resumed: str) -> None:
-    """People strip what only resuming needs."""
     path = write(tmp_path, valid | change)
     state = fresh_state("WaveGlow", tmp_path, "--warm-start", path)
     for model in (load_model("WaveGlow", path), state.model):

@@ -207,7 +207,6 @@ def assert_weights(state, model, half):
     ],
 )
 def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts):
-    """float32 as new PyTorch pickles and float16 as old PyTorch did."""
     ours = files.load_checkpoint(train_tiny_model(model))
     for half in (False, True) if parts == "all" else (parts == "bare",):
         path = old_file(tmp_path / f"{half}.pt", model, prefix, half, zipped=not half, parts=parts)

@@ -108,7 +108,6 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
 
 
 def test_the_checksums_are_those_of_the_standard_and_may_be_absent(tmp_path: Path) -> None:
-    """The archive's against zlib's, and that of named tensors against its parts."""
     torch.save(torch.arange(6.0), tmp_path / "t.pt")
     with zipfile.ZipFile(tmp_path / "t.pt") as archive:
         assert all(zlib.crc32(archive.read(entry)) == entry.CRC for entry in archive.infolist())

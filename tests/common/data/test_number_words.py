@@ -86,7 +86,6 @@ def test_a_missing_package_names_its_installer(monkeypatch) -> None:
 
 
 def test_a_long_text_is_not_cut_within_a_number() -> None:
-    """Its points and spaces are no ends of sentences and words."""
     options = {"text_cleaners": ["numbers_de", "basic_cleaners"]}
     options["symbols"] = ["_", " ", *"abcdefghijklmnopqrstuvwxyzäöü.,"]
     text = "Er kommt am 3. Mai um 12:30 und am 4. Juli, mit 1.000 Leuten und 5,50 € in bar. Dann geht er 2025. Ja."

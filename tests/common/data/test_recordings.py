@@ -114,7 +114,6 @@ def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path)
 
 
 def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
-    """As reading does, but that other rates and stereo may be converted, and that silence is a problem, too."""
     good = tone(0.2)
     both = np.stack([good, good], axis=1)
     nan = np.where(np.arange(len(good)) == 99, np.nan, good)

@@ -143,7 +143,6 @@ def test_errors_are_counted_against_the_nearer_spelling() -> None:
 
 
 def test_a_measure_that_is_no_number_is_left_out() -> None:
-    """A clip without a voiced frame has no pitch."""
     skip_without_evaluators()
     clip = HeldOutLine("It is noon.", load_audio(ROOT / "corpus/clock/clock_0022.ogg", RATE))
     rendition = Rendition(torch.zeros(0), {}, {})

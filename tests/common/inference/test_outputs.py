@@ -148,7 +148,6 @@ def test_other_programs_read_the_subtitles(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 def test_subtitles_of_the_command_are_those_of_its_sound(tmp_path: Path) -> None:
-    """Pieces, with a pause of zeros between them in which nobody speaks; streamed, and not."""
     text = "It is half past 9, Dr. Who! Is it late?"
     (tmp_path / "phrases.txt").write_text(f"{text}\nTwo.\n")
     flags = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", 0, "--longest-piece", 30, "--no-alignments"]
@@ -208,7 +207,6 @@ READINGS = [
 
 @pytest.mark.parametrize(("text", "pieces", "owners"), READINGS)
 def test_times_are_those_of_written_words(text: str, pieces: list[str], owners: str) -> None:
-    """A step for each symbol, of a second each, with half a second between two pieces."""
     symbols = [spell(piece) for piece in pieces]
     table, found, start = Timetable(text, pieces, spell), [], 0.0
     for own in symbols:

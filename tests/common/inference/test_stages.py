@@ -74,8 +74,6 @@ def test_an_item_that_runs_to_the_limit_is_unfinished_and_very_short_mels_are_le
     assert batch.mels[0, 0].tolist() == pytest.approx([1.0, 1.0] + [SILENCE] * 6)
 
 
-# --- long texts: "ab-c" is two pieces with half a second between ---
-
 LEVEL = 1 / 8  # of the audio, so that no sample is clipped
 OPTIONS = {"first": 1, "sampling_rate": 8, "hop_length": 4, "mel_fmax": 4.0}
 
@@ -200,7 +198,6 @@ def test_a_stream_has_the_pieces_in_their_order_with_pauses(limit: int, last_pau
 
 
 def test_streams_of_one_batch_are_those_of_each_line_alone() -> None:
-    """Advanced in turn; the pauses between pieces are left to the caller."""
     voice = simple_voice(longest_piece=3)
     parts = [part for line in lines_from(["ab-c", "defg", "a"]) for part in voice.cut_line(line)]
     assert [(part.text, part.key) for part in parts][:2] == [("ab", (0, 0, 0)), ("c", (0, 0, 1))]
@@ -236,7 +233,6 @@ class SmallMemory(Batches):
 
 
 def test_a_batch_that_does_not_fit_runs_in_halves() -> None:
-    """Down to one line, which is left out where it does not fit by itself; the other lines are what they are with memory."""
     texts = ["ab", "abcdefghi", "a", "abc", "abcd", "ab-cd"]
     want, _, _ = synthesise_pieces(texts, 4)
     model = SmallMemory(6)

@@ -260,7 +260,6 @@ def test_a_chosen_strength_replaces_that_of_the_voice_and_other_settings_leave_t
 
 
 def test_lines_have_the_seed_of_the_config_or_one_of_the_generator_and_a_voice_draws_none() -> None:
-    """Building a voice draws nothing from the generator of the process."""
     torch.manual_seed(1)
     before = torch.get_rng_state()
     untrained_voice({"denoising_strength": 0.25}).with_settings(1, 0.5, 0.5)

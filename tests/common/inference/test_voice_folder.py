@@ -33,7 +33,6 @@ def speak(tmp_path: Path, output: str, *words: object) -> np.ndarray:
 
 
 def test_a_folder_speaks_as_its_checkpoints_do_or_through_griffin_lim(folder: Path, tmp_path: Path) -> None:
-    """Where its config says so, and where it has no vocoder."""
     named = [word for spec in SPECS for word in (f"--{spec.flag}", folder / f"{spec.flag}.pt")]
     np.testing.assert_array_equal(speak(tmp_path, "a", "--voice", folder), speak(tmp_path, "b", *named))
     (folder / "config.json").write_text('{"vocoder": "griffin-lim"}', encoding="utf-8-sig")

@@ -110,9 +110,6 @@ def test_few_rows_and_parts_of_larger_tensors() -> None:
         assert not total[:5].any() and not total[end:].any()
 
 
-# Products with weights arranged beforehand, and private operators, against float64 and public PyTorch
-
-
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("dtype", "float16", "bound"), [
@@ -131,7 +128,6 @@ def test_products(rows: int, bias: bool, dtype: torch.dtype, float16: bool, boun
 
 
 def test_float16_rounds_where_a_cpu_can() -> None:
-    """The product with rounded weights is that of the weights rounded by hand."""
     weight, x = torch.randn(40, 50), torch.randn(2, 50)
     if not reads_float16(weight.device):
         pytest.skip("FBGEMM is for x86 only")
@@ -141,7 +137,6 @@ def test_float16_rounds_where_a_cpu_can() -> None:
 
 
 def test_a_part_of_a_weight_and_of_a_row() -> None:
-    """Neither has to be contiguous, as in a recurrence whose state is one row."""
     weight, x = torch.randn(20, 30).t()[5:], 2 * torch.rand(4, 40)[:, 7:27] - 1
     for float16, bound in ((False, 1e-5), (True, 0.02)):
         torch.testing.assert_close(pack(weight, 8, None, float16)(x), x @ weight.t(), rtol=0, atol=bound)
@@ -168,16 +163,12 @@ def test_every_cpu_has_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("float16", [False, True])
 def test_a_row_does_not_depend_on_the_others(float16: bool) -> None:
-    """Bit for bit, for sizes as in the decoder."""
     weight, x = torch.randn(512, 448), torch.randn(9, 448)
     product = pack(weight, 8, None, float16)
     if not private_ops.has_packed_linear(torch.float32):
         pytest.skip("oneDNN takes no packed weights here")
     for rows in ([0], [4, 0], [3, 0, 8], list(range(9))):
         assert torch.equal(product(x[rows]), torch.cat([product(x[[row]]) for row in rows]))
-
-
-# Private operators against public PyTorch, and the ways without them
 
 
 @pytest.mark.parametrize("has", [True, False], ids=["fused", "formula"])

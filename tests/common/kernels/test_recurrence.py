@@ -42,9 +42,6 @@ def test_masks_of_any_shape_and_of_extreme_probabilities():
     assert dropout_mask(torch.zeros(1), (2, 3), 0.0, training=True) is None
 
 
-# Recurrences with a hand-written backward against PyTorch's LSTM and autograd, in float64
-
-
 def from_zeros(gates, weight_hh, p_dropout=0.0):
     """The hidden states after the first zeros; the same as two runs, of which the second begins at the end of the first."""
     shape = *gates.shape[:2], weight_hh.shape[1]
@@ -126,9 +123,6 @@ def test_tanh_into_itself_and_into_another():
     assert torch.equal(y, z)
 
 
-# Random numbers that belong to the items of a batch
-
-
 CPU = torch.device("cpu")
 KEYS = [(0, 0, 0), (0, 1, 0), (1, 0, 0), (0, 0, 1)]
 
@@ -152,7 +146,6 @@ def test_an_item_has_numbers_of_its_own_in_any_batch_for_each_seed_and_purpose()
 
 
 def test_numbers_in_steps_are_those_at_once_for_some_items_too() -> None:
-    """A decoder that takes one step and one that takes a chunk have the same masks."""
     single = Draws.of(KEYS, "mels", CPU)
     steps = torch.cat([single.uniform(1, 7) for _ in range(4)], dim=1)
     assert torch.equal(steps, Draws.of(KEYS, "mels", CPU).uniform(4, 7))
@@ -166,7 +159,6 @@ def test_numbers_in_steps_are_those_at_once_for_some_items_too() -> None:
 
 
 def test_distributions() -> None:
-    """Means and variances of 40,000 numbers, within four standard errors."""
     draws = Draws.of([(3, item, 0) for item in range(40)], "mels", CPU)
     uniform, normal = draws.uniform(1000), draws.normal(1000)
     assert uniform.min() >= 0 and uniform.max() < 1

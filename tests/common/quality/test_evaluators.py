@@ -97,7 +97,6 @@ def test_noise_costs_points_of_the_second_judge(clip: tuple[np.ndarray, int]) ->
 
 @pytest.mark.slow
 def test_it_is_the_packages_own_score(score: OpinionScore, clip: tuple[np.ndarray, int], capsys) -> None:
-    """Samples at 16 kHz stay as they are; the score of a clip longer than a window is the mean over its windows."""
     samples = np.resize(clip[0], 122880 + 16000)
     windows = torch.from_numpy(np.stack([samples[:122880], samples[16000:]]))
     with torch.no_grad():
@@ -132,7 +131,6 @@ def test_clips_are_recognised_as_written(recogniser: Recogniser, name: str) -> N
 
 @pytest.mark.slow
 def test_a_long_clip_is_recognised_to_its_end(recogniser: Recogniser, monkeypatch) -> None:
-    """With a quarter of each limit, as the recogniser takes its time."""
     for limit in ("LONGEST", "CUT_FROM", "CUT_TO"):
         monkeypatch.setattr(recognition, limit, getattr(recognition, limit) / 4)
     clips = [corpus(name) for name in SPOKEN] * 2

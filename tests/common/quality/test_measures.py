@@ -127,9 +127,6 @@ def test_numbers_beyond_all_names_are_digits(number: str) -> None:
     assert words.count("nine") + words.count("ninth") >= 37
 
 
-# Mel-cepstra against closed forms, distortion against a known filter's, pitch against pulses of known rate
-
-
 @pytest.fixture
 def world() -> None:
     if find_spec("pyworld") is None:  # importorskip would also skip where it wants a stand-in for a module
@@ -157,7 +154,6 @@ def test_cosines_on_the_warped_axis_are_one_coefficient_each(alpha: float) -> No
     ("rate", "alpha"), [(8000, 0.312), (16000, 0.41), (22050, 0.455), (44100, 0.544), (48000, 0.554)]
 )
 def test_warping_that_is_nearest_to_the_mel_scale(rate: int, alpha: float) -> None:
-    """The values that pysptk.util.mcepalpha gives."""
     assert mel_warping(rate) == pytest.approx(alpha, abs=0.0015)
 
 

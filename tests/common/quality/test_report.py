@@ -96,7 +96,6 @@ class Elements(HTMLParser):
 
 
 def test_no_text_of_a_report_becomes_markup() -> None:
-    """Titles, names, texts, transcripts and names of pictures come from files and models."""
     attack = """<script>alert("1")</script> & 'so' {{ 7 * 7 }} <img src=x onerror=y>"""
     sound, picture = np.zeros(100, np.float32), np.zeros((2, 3))
     spoken = ReportLine(attack, sound, attack, {}, {"wer": Errors(1, 2)}, {attack: picture})
@@ -128,7 +127,6 @@ def test_limits_are_scipys() -> None:
 
 
 def test_the_table_has_what_was_measured_and_is_folded_to_the_width_of_the_terminal() -> None:
-    """All columns of the wide table come once, under the systems' names each time, in the same order."""
     systems = [System("recordings", [line("One.", 0, 1)], math.nan), system()]
     wide = report.table(systems, 1000).splitlines()
     head, first, second = map(str.rstrip, wide)

@@ -78,7 +78,6 @@ def test_two_models_in_turn_each_keep_their_log(folder: Folder) -> None:
 
 
 def test_a_fresh_run_starts_a_log_and_the_newest_is_found_by_its_own_time(folder: Folder) -> None:
-    """Not by its number or the file's time."""
     for name in ("one", "two", "three"):
         folder.run("A", name)
     names = {"nvlog.json": "three", "nvlog_1.json": "one", "nvlog_2.json": "two"}
@@ -142,7 +141,6 @@ def test_a_process_killed_between_two_renames_loses_nothing(folder: Folder, mode
 
 
 def test_published_logs_count_as_their_models_and_a_folder_may_refuse(folder: Folder, monkeypatch) -> None:
-    """A log whose numbers are not counted as here, or whose first records lack what is here."""
     records = [{"timestamp": "1560777134.639505", "step": "PARAMETER", "data": {"output": "output"}}]
     records += [{"type": "LOG", "step": "PARAMETER", "data": {"model_name": "A"}}, {"step": [0], "data": {}}]
     (folder.path / "nvlog.json").write_text("".join(f"DLLL {json.dumps(record)}\n" for record in records))
@@ -197,7 +195,6 @@ def test_a_repeated_request_does_not_end_a_process_that_ends_by_itself(number, l
     ("launched", "number"), [(False, signal.SIGINT), (True, signal.SIGINT), (False, signal.SIGTERM)]
 )
 def test_a_later_ctrl_c_of_the_user_ends_the_process(monkeypatch, launched: bool, number: signal.Signals) -> None:
-    """Not that of a launcher, nor a scheduler's second SIGTERM."""
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("os.environ", {LAUNCHED: "1"} if launched else {})

@@ -85,7 +85,6 @@ def test_peak_of_backward(steps: int, threads: int) -> None:
 
 
 def test_memory_from_before_is_not_counted() -> None:
-    """Nor are blocks of an earlier measurement whose addresses are in use again."""
     blocks: list[torch.Tensor] = []
     assert measure_peak(CPU, lambda: blocks.extend(torch.empty(FLOATS) for _ in range(8))) == 8 * MIB
     addresses = {tensor.data_ptr() for tensor in blocks}

@@ -124,7 +124,6 @@ def whole(tmp_path):
 
 
 def test_a_record_that_was_cut_short_is_not_continued(tmp_path, whole):
-    """One that lacks only its end of line is kept, and so is a line that is no start of a record."""
     path, last = tmp_path / "n.json", whole.splitlines(keepends=True)[-1]
     for content in (whole[:-1], *(whole + last[:cut] for cut in (1, 4, 5, 6, 60, -2))):
         path.write_bytes(content)

@@ -139,7 +139,6 @@ def test_the_two_adams_are_the_same_and_apex_where_it_is_missing_and_where_it_is
 
 
 def test_averages_find_their_weights_in_other_groups() -> None:
-    """--lr-scale and --freeze make other groups than the run had that saved."""
     net, optimizer = train(OptimizationConfig())
     saved, names = optimizer.state_dict(), [name for name, _ in net.named_parameters()]
     by_name = {name: optimizer.state[weight] for name, weight in net.named_parameters()}
@@ -220,9 +219,6 @@ def test_weight_decay_is_a_term_of_the_gradient_and_the_defaults_are_the_publish
     config = OptimizationConfig()
     assert (config.anneal_factor, config.anneal_steps, config.lr_schedule) == (0.1, [], "step")
     assert (config.weight_decay, config.grad_clip_thresh, config.warmup_steps) == (0.0, None, 0)
-
-
-# Weights that flags select by their names.
 
 
 def convolutions() -> nn.Sequential:

@@ -41,7 +41,6 @@ def test_the_lowest_loss_of_a_quadratic_is_at_the_stable_limit(curvature: float)
 
 
 def test_the_losses_of_a_test_do_not_depend_on_their_batches() -> None:
-    """The losses of four batches differ by constants, which are large beside what steps change."""
     rates = rate_test.growing_rates(1e-3, 1.0, 60)
     alone, levelled = Quadratic(1.0), Quadratic(1.0)
     levels = [0.0, 1000.0, -500.0, 7.0]

@@ -39,7 +39,6 @@ def test_every_item_once_an_epoch_in_another_order_each_time(bucket_batches: int
 
 @pytest.mark.parametrize("bucket_batches", [0, 100])
 def test_training_leaves_out_what_fills_no_batch_and_not_always_the_same(bucket_batches: int) -> None:
-    """The longest clips no more often than others."""
     sampler = EpochBatches(list(range(11)), 4, seed=0, bucket_batches=bucket_batches)
     left_out = [set(range(11)) - set(flat(batches(sampler, epoch))) for epoch in range(200)]
     assert {len(items) for items in left_out} == {3}

@@ -172,9 +172,6 @@ def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
         snapshot.save(state)
 
 
-# A state through a checkpoint and back.
-
-
 def make(folder: Path, *words: str) -> TrainState:
     state = fresh_state("WaveGlow", folder, "--ema-decay", 0.9, *words)
     state.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)

@@ -104,7 +104,6 @@ class Root(Errors):
 
 
 def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is_no_number() -> None:
-    """An overflowed step leaves the weights and their moving average alone."""
     state, batch = make_state(), PointsDataset(4).collate([1, 3])
     state.average = average = moving_average(state.model, 0.5)
     assert average is not None

@@ -285,7 +285,6 @@ def test_a_checkpoint_has_the_random_state_of_each_process(both: list[dict], fol
 
 
 def test_sharded_processes_have_the_statistics_of_the_main_one_and_gather_its_tensors(both: list[dict]) -> None:
-    """Statistics of the model and of its average: each process normalises with them in validation."""
     main, other = (outputs["sharded"]["statistics"] for outputs in both)
     for name in ("model", "average"):
         assert main[name]["2.num_batches_tracked"] == 2 and main[name]["2.running_mean"].any()
@@ -305,9 +304,6 @@ def test_recomputed_steps_share_gradients_and_weights_as_stored_ones_do(both: li
         for tensors in (stored, stored_in_parts):
             for got, want in zip(tensors, both[0]["gradients"][0], strict=True):
                 torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-
-
-# A sharded LSTM where cuDNN would move its weights
 
 
 def move_to_a_block(lstm: nn.LSTM) -> None:
