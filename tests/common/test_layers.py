@@ -9,17 +9,6 @@ from common import layers
 from common.layers import ConvStack, MaskedBatchNorm1d
 from tests.float64 import assert_close, randn
 
-
-def test_small_helpers():
-    got = layers.length_mask(torch.tensor([3, 0, 4, 1]), 4)
-    assert got.dtype == torch.bool
-    assert got.int().tolist() == [[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
-    for given in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        wide = layers.at_least_float32(torch.tensor([1.5, -2.0], dtype=given))
-        assert wide.dtype == (torch.float64 if given == torch.float64 else torch.float32)
-        assert wide.tolist() == [1.5, -2.0]
-
-
 LENGTHS = torch.tensor([5, 2, 4])
 
 

@@ -1,10 +1,7 @@
 """Device, number formats and random states, as far as a machine without a GPU can tell."""
 
 import contextlib
-import platform
 import re
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
@@ -13,7 +10,6 @@ from torch.torch_version import TorchVersion
 
 from common import precision
 from common.errors import UsageError
-from tests.recipe import ROOT
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
@@ -33,28 +29,6 @@ def test_the_device_is_the_cpu_or_each_process_s_own_gpu(monkeypatch) -> None:
     with pytest.raises(UsageError, match=r"process 2 of this machine has no GPU, there are 2: .*--cpu"):
         precision.pick_device(2)
     assert len(taken) == 1
-
-
-ROUNDS = """
-import resource, torch
-from common import precision
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    [torch.ones(2**24), torch.ones(2**24)]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(min(faults() for _ in range(5)))
-precision.keep_freed_memory(torch.device("cpu"))
-print(min(faults() for _ in range(20)))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
-def test_freed_memory_is_kept_for_the_next_tensors() -> None:
-    """64 MiB, twice: without the switch the system clears them anew, counted in page faults; with it, only the first few."""
-    found = subprocess.run([sys.executable, "-c", ROUNDS], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    without, kept = map(int, found.split())
-    assert without > 100 and kept < 10
 
 
 def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) -> None:

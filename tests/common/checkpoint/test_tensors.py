@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tracemalloc
 import zipfile
@@ -17,7 +16,7 @@ import pytest
 import torch
 
 from common.checkpoint import tensors as tensor_files
-from common.checkpoint.files import load_checkpoint, plain, prune, save_copy
+from common.checkpoint.files import load_checkpoint, prune, save_copy
 from common.checkpoint.tensors import DamagedFileError, check_archive, checksum, load_tensors, named_tensors
 from common.data.mels import load_mel, save_mel
 from common.errors import DataError
@@ -189,9 +188,3 @@ def test_pruning_keeps_the_checkpoints_that_were_saved_last_and_those_of_other_r
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(expected)
     assert prune(tmp_path, "X", [9, 1], 5) == [9, 1]
     assert len(list(tmp_path.iterdir())) == 8
-
-
-def test_numbers_and_arrays_of_a_checkpoint_are_described_as_numbers_and_lists() -> None:
-    values = {"number": np.float32(0.5), "array": np.arange(2), "tensor": torch.tensor([[1.5]]), "path": Path("a")}
-    found = json.loads(json.dumps(values, default=plain))
-    assert found == {"number": 0.5, "array": [0, 1], "tensor": [[1.5]], "path": "a"}

@@ -54,14 +54,6 @@ def test_a_run_uses_its_time_and_does_not_exceed_it(now: list[float], slower: fl
     assert plan.squeeze == plan.last / 1000
 
 
-@pytest.mark.parametrize("minutes", [10.0, None])
-def test_no_more_epochs_than_asked_for_and_no_limit_without_minutes(now: list[float], minutes: float | None) -> None:
-    plan = TimePlan()
-    plan.start(minutes, 7, 3, 0)
-    train(plan, now, lambda epoch: 3.0, 1.0, 0, 1000)
-    assert plan.last == 7 and plan.squeeze == 1.0 and plan.interval(3) == 3
-
-
 def test_a_resumed_run_keeps_its_plan_and_another_limit_is_fitted_at_once(now: list[float]) -> None:
     whole, part = TimePlan(), TimePlan()
     whole.start(10.0, 1000, 100, 0)
