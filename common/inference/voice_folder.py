@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from common.errors import DataError
+from common.errors import DataError, listed
 from common.files import parse_json
 from common.inference.config import GRIFFIN_LIM
 from common.spec import ModelSpec
@@ -24,8 +24,11 @@ def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, P
             f"{spec.file_stem}.safetensors, {spec.file_stem}.pt or checkpoint_{spec.name}_best.pt" for spec in acoustic
         ]
         wanted = " or ".join(files)
-        missing = "" if folder.is_dir() else "no such folder, so "
-        raise DataError(f"{folder}: {missing}no acoustic model, expected {wanted}")
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder, expected one with {wanted}")
+        voices = [path.parent.name for spec in acoustic for path in sorted(folder.glob(f"*/{spec.file_stem}.*"))]
+        within = f"; it has voices in it, choose one: {listed(voices)}" if voices else ""
+        raise DataError(f"{folder}: no acoustic model, expected {wanted}{within}")
     return found
 
 

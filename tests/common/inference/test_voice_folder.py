@@ -44,8 +44,10 @@ def test_a_folder_speaks_as_its_checkpoints_do_or_through_griffin_lim(folder: Pa
 
 
 def test_mistakes_in_a_folder_name_the_file(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none: no such folder, so no acoustic model, expected tacotron2\.safetensors"):
+    with pytest.raises(DataError, match=r"none: no such folder, expected one with tacotron2\.safetensors"):
         read_voice_folder(tmp_path / "none", SPECS)
+    with pytest.raises(DataError, match=r"no acoustic model, .*; it has voices in it, choose one: voice$"):
+        read_voice_folder(tmp_path, SPECS)
     (folder / "config.json").write_text('{"vocoder": "hifi"}')
     with pytest.raises(DataError, match=r"config\.json: vocoder: 'hifi', expected one of waveglow, griffin-lim"):
         default_vocoder(folder, SPECS)
