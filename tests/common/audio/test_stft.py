@@ -122,26 +122,20 @@ def test_audio_that_has_no_mels(audio: torch.Tensor, message: str) -> None:
     ("options", "message"),
     [
         ({"hop_length": 0}, "--hop-length 0: expected 1 to half of --win-length, 512 samples"),
-        ({"hop_length": 513}, "--hop-length 513: expected 1 to half"),
         ({"win_length": 2048}, "--win-length 2048: expected 2 to --filter-length 1024"),
         ({"filter_length": 1023, "win_length": 1000}, "--filter-length 1023: expected an even number"),
         *(({"sampling_rate": rate}, f"--sampling-rate {rate}: expected 1 to 1000000") for rate in (0, 10**15)),
         ({"sampling_rate": 8000}, "--mel-fmax 8000.0: expected at most half of --sampling-rate, 4000.0"),
         ({"n_mel_channels": 0}, "--n-mel-channels 0: expected 1 to 10000"),
         ({"mel_fmin": 8000.0}, "--mel-fmin 8000.0: expected at least 0 and below --mel-fmax 8000.0"),
-        ({"mel_fmin": -1.0}, "--mel-fmin -1.0: expected at least 0"),
         ({"mel_fmax": float("nan")}, "--mel-fmax nan"),
         ({"max_wav_value": 0.0}, "--max-wav-value 0.0: expected a positive number"),
-        (
-            {"hop_length": 0, "n_mel_channels": 0, "mel_fmax": 3e4},
-            "(?s)^--hop-length.*\n--n-mel-channels.*\n--mel-fmax",
-        ),
+        ({"hop_length": 0, "n_mel_channels": 0, "mel_fmax": 3e4}, "(?s)^--hop-len.*\n--n-mel-channels.*\n--mel-fmax"),
     ],
 )
 def test_values_that_cannot_work_are_named_by_flag(options: dict, message: str) -> None:
-    for take in (AudioConfig, TacotronSTFT) if "max_wav_value" not in options else (AudioConfig,):
-        with pytest.raises(UsageError, match=message):
-            take(**options)
+    with pytest.raises(UsageError, match=message):
+        AudioConfig(**options)
     with pytest.raises(UsageError, match="--win-length 4096"):
         STFT(1024, 256, 4096)
 
@@ -209,23 +203,21 @@ def test_peak_scales_to_full_scale_and_loudness_to_one_root_mean_square(level: f
     audio = speech_like(level)
     scaled = normalize(audio, "peak")
     assert scaled.abs().max() == pytest.approx(1.0, abs=1e-6) and scaled.abs().max() <= 1
-    np.testing.assert_allclose(scaled.numpy(), audio.numpy() / np.abs(audio.numpy()).max(), atol=1e-6)
+
     scaled = normalize(audio, "loudness").double().numpy()
     assert 20 * math.log10(np.sqrt((scaled**2).mean())) == pytest.approx(-20, abs=0.01)
     assert np.corrcoef(scaled, audio.numpy())[0, 1] == pytest.approx(1)
     scaled = normalize(audio + 0.1 * audio.abs().max(), "loudness").double().numpy()  # an offset is no sound
     assert 20 * math.log10(scaled.std()) == pytest.approx(-20, abs=0.01)
     # two clicks would need a gain of hundreds: the larger one is at full scale, and the smaller one keeps its share
-    scaled = normalize(
-        torch.zeros(22050).index_put((torch.tensor([100, 200]),), torch.tensor([-0.02, 0.01])), "loudness"
-    )
-    assert scaled[100].item() == -1 and scaled[200].item() == pytest.approx(0.5)
+    clicks = torch.zeros(22050)
+    clicks[100], clicks[200] = -0.02, 0.01
+    assert normalize(clicks, "loudness")[[100, 200]].tolist() == pytest.approx([-1, 0.5])
 
 
 @pytest.mark.parametrize("mode", NORMALIZATIONS)
 def test_silence_and_broken_audio_stay(mode: str) -> None:
     for audio in (torch.zeros(0), torch.zeros(5), torch.tensor([0.1, math.nan]), torch.tensor([0.1, math.inf])):
-        assert torch.equal(normalize(audio, mode), audio) or audio.isnan().any()
-    assert normalize(torch.tensor([0.1, math.nan]), mode)[0] == pytest.approx(0.1)
+        torch.testing.assert_close(normalize(audio, mode), audio, equal_nan=True)
     audio = speech_like(0.3)
     assert (normalize(audio, mode) is audio) == (mode == "none")
