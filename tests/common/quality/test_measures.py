@@ -32,17 +32,14 @@ CASES = {
     "jump over four, which is not far": (each(0, 5) + each(9, 20), 20, Reading(1, 1, 0.8, 0, 0)),
     "two jumps": (each(0, 3) + each(9, 12) + each(18, 20), 20, Reading(1, 1, 0.4, 2, 0)),
     "a late start": (each(5, 20), 20, Reading(1, 1, 0.75, 1, 0)),
-    "an early end": (each(0, 10), 20, Reading(1, 1, 0.5, 0, 0)),
     "one loop": (each(0, 10) + each(0, 20), 20, Reading(1, 1 - 1 / 89, 1, 0, 1)),
     "a loop of four, which is not far": (each(0, 10) + each(5, 20), 20, Reading(1, 1 - 1 / 74, 1, 0, 0)),
     "three loops": (each(0, 10) * 3 + each(0, 20), 20, Reading(1, 1 - 3 / 149, 1, 0, 3)),
     "ahead, then back to what was left": (each(0, 5) + each(12, 20) + each(5, 12), 20, Reading(1, 1 - 1 / 59, 1, 1, 0)),
     "ahead, then back to what is read": (each(0, 10) + each(16, 20) + each(3, 20), 20, Reading(1, 1 - 1 / 92, 1, 1, 1)),
     "faster than a symbol a step, and again": ([*range(0, 20, 2), *range(1, 20, 2)], 20, Reading(1, 18 / 19, 1, 0, 1)),
-    "stuck": ([4] * 30, 20, Reading(1, 1, 0.05, 0, 0)),
     "a glance of one step": ([*each(0, 5), 19, *each(5, 20)], 20, Reading(1, 1 - 1 / 60, 1, 0, 0)),
     "one symbol back now and then": ([0, 1, 0, 1, 2, 1, 2, 3], 4, Reading(1, 1, 1, 0, 0)),
-    "backwards by two": ([8, 6, 4, 2, 0], 9, Reading(1, 0, 5 / 9, 1, 0)),
     "one step": ([0], 4, Reading(1, 1, 0.25, 0, 0)),
     "one symbol": ([0, 0, 0], 1, Reading(1, 1, 1, 0, 0)),
 }
@@ -64,10 +61,7 @@ def test_focus_is_the_mean_of_the_largest_weights_and_half_a_step_covers() -> No
 
 
 def test_the_furthest_symbol_is_not_that_of_a_single_glance_and_focus_in_closed_form() -> None:
-    places = [0, 1, 2, 9, 3, 4]  # of ten symbols
-    alignment = torch.zeros(6, 10)
-    alignment[range(6), places] = 1
-    assert furthest(alignment) == 4
+    assert furthest(attending([0, 1, 2, 9, 3, 4], 10)) == 4
     assert furthest(torch.eye(10)) == 9
     assert furthest(torch.zeros(0, 10)) == -1
     alignments = torch.full((4, 5, 4), 0.25)  # item 0: spread evenly
@@ -78,18 +72,11 @@ def test_the_furthest_symbol_is_not_that_of_a_single_glance_and_focus_in_closed_
     assert focus.tolist() == pytest.approx([0.25, 1.0, 2.5 / 3, 0.0])
 
 
-@pytest.fixture
-def counting() -> None:
-    pytest.importorskip("jiwer", reason="of requirements/eval.txt")
-
-
 @pytest.mark.parametrize(
     ("written", "spoken"),
     [
         ("It is 6:45 p.m.", "It is six forty five p m."),
-        ("The clock says 4:00.", "the clock says four o'clock"),
         ("It is 5 km to the U.S., e.g. No. 7.", "it is five kilometers to the u s, for example number seven."),
-        ("ten o two", "ten oh two"),
         ("Six o'clock", "six o\u2019clock"),
         ("Dr. Evans moved here in 1995.", "Doctor Evans moved here in nineteen ninety-five."),
         ("$5-million, $5M, $1 million dollars", "five million dollars, five million dollars, one million dollars"),
@@ -109,12 +96,12 @@ def test_written_and_spoken_forms_meet(written: str, spoken: str) -> None:
         ("The cat sat.", "the bat sat down", (2, 3), (6, 11)),  # c → b, ` down`
         ("It is 5 p.m.", "it is p m", (1, 5), (5, 14)),  # `five ` of `it is five p m`
         ("The cat sat.", "", (3, 3), (11, 11)),
-        ("one two three four", "one too three four five six", (3, 4), (10, 18)),  # w → o, ` five six`
         ("", "no one", (2, 0), (6, 0)),
         ("…", "", (0, 0), (0, 0)),
     ],
 )
-def test_errors_counted_by_hand(counting, reference: str, hypothesis: str, words, characters) -> None:
+def test_errors_counted_by_hand(reference: str, hypothesis: str, words, characters) -> None:
+    pytest.importorskip("jiwer", reason="of requirements/eval.txt")
     assert word_errors(reference, hypothesis) == words
     assert character_errors(reference, hypothesis) == characters
     assert Errors(*words).rate == pytest.approx(words[0] / words[1] if words[1] else math.nan, nan_ok=True)
