@@ -56,7 +56,7 @@ def test_processes_that_start_again_do_not_wait_for_the_dead() -> None:
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     for restart in range(3):  # whether a stale address does harm depends on its port's number
         processes: Any = torch.multiprocessing.start_processes(
-            one_of_a_restart, (store.port, restart, 0.5), 2, join=False, start_method="forkserver"
+            one_of_a_restart, (store.port, restart, 0.2), 2, join=False, start_method="forkserver"
         )
         try:
             deadline = time.monotonic() + 200

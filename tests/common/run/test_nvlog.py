@@ -55,27 +55,24 @@ def test_a_record_has_exactly_the_published_keys_and_steps_of_every_length(tmp_p
 
 
 def test_metadata_names_each_known_metric_and_its_unit_before_its_first_value(tmp_path):
-    wanted = {
-        "train_loss": "",
-        "val_loss": "",
-        **dict.fromkeys(["train_items_per_sec", "val_items_per_sec"], "items/s"),
-        **dict.fromkeys(["train_iter_items/sec", "train_epoch_items/sec"], "items/s"),
-        **dict.fromkeys(["tacotron2_items_per_sec", "waveglow_items_per_sec"], "items/s"),
-        **dict.fromkeys(["train_iter_time", "train_epoch_time", "run_time"], "s"),
-        **dict.fromkeys(["tacotron2_latency", "waveglow_latency", "denoiser_latency", "latency"], "s"),
+    names = {
+        "": "train_loss val_loss",
+        "items/s": "train_items_per_sec val_items_per_sec train_iter_items/sec train_epoch_items/sec"
+        " tacotron2_items_per_sec waveglow_items_per_sec",
+        "s": "train_iter_time train_epoch_time run_time tacotron2_latency waveglow_latency denoiser_latency latency",
     }
+    wanted = {name: unit for unit, metrics in names.items() for name in metrics.split()}
     with NvLog(tmp_path / "n.json") as log:
         for name in [*wanted, *wanted, "grad_norm"]:
             log.log((0,), {name: 1.0})
     records = strict_records(tmp_path / "n.json")
-    seen, units = set(), {}
+    logged, units = set(), {}
     for record in records:
         if record["type"] == "METADATA":
             assert list(record) == [*KEYS, "metric", "metadata"]
-            assert record["metric"] not in seen | set(units)
+            assert record["metric"] not in logged | set(units)
             units[record["metric"]] = record["metadata"]["unit"]
-        else:
-            seen |= set(record["data"])
+        logged |= set(record.get("data", ()))
     assert units == wanted
 
 
@@ -85,13 +82,11 @@ def test_stdout_line(tmp_path, capsys):
         log.log((0, 12), {"train_loss": 5.1234567, "train_iter_time": 0.5, "grad_norm": 2.34, "steps": 7, "x": 1 / 3})
         log.log((), {"run_time": 61.5})
         log.parameters({"amp": True})
-    shown = [
+    assert re.sub(f"^DLL {STAMP} - ", "", capsys.readouterr().out, flags=re.M).splitlines() == [
         "(0, 12) train_loss : 5.12346 train_iter_time : 0.5000 s grad_norm : 2.3 nat steps : 7 x : 0.333333",
         "() run_time : 61.50 s",
         "PARAMETER amp : True",
     ]
-    for line, wanted in zip(capsys.readouterr().out.splitlines(), shown, strict=True):
-        assert re.fullmatch(rf"DLL {STAMP} - {re.escape(wanted)}", line)
 
 
 def test_parameters_one_record_a_flag_numbers_that_come_back_and_a_tensor_that_is_refused(tmp_path):
@@ -115,27 +110,19 @@ def test_parameters_one_record_a_flag_numbers_that_come_back_and_a_tensor_that_i
         log.log((0,), {"train_loss": torch.tensor(1.0)})
 
 
-@pytest.fixture
-def whole(tmp_path):
-    """The bytes of a log of one value, which lies in n.json."""
-    with NvLog(tmp_path / "n.json") as log:
+def test_a_record_that_was_cut_short_is_not_continued(tmp_path):
+    path = tmp_path / "n.json"
+    with NvLog(path) as log:
         log.log((0,), {"val_loss": 1.0})
-    return (tmp_path / "n.json").read_bytes()
-
-
-def test_a_record_that_was_cut_short_is_not_continued(tmp_path, whole):
-    path, last = tmp_path / "n.json", whole.splitlines(keepends=True)[-1]
-    for content in (whole[:-1], *(whole + last[:cut] for cut in (1, 4, 5, 6, 60, -2))):
+    whole = path.read_bytes()
+    cut = [whole[:-1], *(whole + whole.splitlines()[-1][:size] for size in (1, 4, 5, 6, 60, -1))]
+    for content in (*cut, whole + b"notes", whole + b"DL notes"):
         path.write_bytes(content)
         with NvLog(path) as log:
             log.log((1,), {"val_loss": 0.5})
-        assert path.read_bytes().startswith(whole + b"DLLL {")
-        assert [record["step"] for record in log_records(path)] == [[0], [1]]
-    for others in (b"notes", b"DL notes"):
-        path.write_bytes(whole + others)
-        with NvLog(path) as log:
-            log.log((1,), {"val_loss": 0.5})
-        assert path.read_bytes().startswith(whole + others + b"\nDLLL {")
+        others = content.removeprefix(whole) + b"\n" if content.endswith(b"notes") else b""
+        assert path.read_bytes().startswith(whole + others + b"DLLL {")
+        assert others or [record["step"] for record in log_records(path)] == [[0], [1]]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -180,12 +167,10 @@ def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys)
 def test_a_sentence_is_no_record_and_without_a_terminal_every_line_is_plain_and_there_at_once(
     tmp_path, capsys, monkeypatch
 ):
-    for bars in (True, False):
-        with NvLog(tmp_path / "n.json", progress=bars) as log:
-            for _ in log.progress([1], "epoch 0"):
-                log.say("warm start")
-        assert capsys.readouterr().out == "warm start\n"
-        assert not log_records(tmp_path / "n.json")
+    with NvLog(tmp_path / "n.json", progress=True) as log:
+        for _ in log.progress([1], "epoch 0"):
+            log.say("warm start")
+    assert capsys.readouterr().out == "warm start\n" and not log_records(tmp_path / "n.json")
     contents = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(contents, "utf-8"))
     with NvLog(tmp_path / "n.json") as log:
@@ -214,9 +199,6 @@ def test_tensorboard_holds_what_was_given(tmp_path, capsys):
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(7, 2.5), (8, 1.0)]
     assert [(event.step, event.value) for event in events.Scalars("loss/val")] == [(7, 3.0)]
-    audio = events.Audio("clip")[0]
-    assert (audio.sample_rate, audio.length_frames, audio.content_type) == (22050, 2205, "audio/wav")
-    samples = soundfile.read(io.BytesIO(audio.encoded_audio_string))[0]
+    samples, rate = soundfile.read(io.BytesIO(events.Audio("clip")[0].encoded_audio_string))
     np.testing.assert_allclose(samples, np.clip(2 * wave.numpy(), -1, 1), atol=2**-14)
-    picture = events.Images("gate")[0]
-    assert (picture.width, picture.height) == (1080, 360)  # 9 x 3 inches at 120 dots
+    assert rate == 22050 and events.Images("gate")[0].width == 1080  # 9 inches at 120 dots
