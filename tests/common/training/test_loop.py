@@ -34,8 +34,6 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     rates = {"train_items_per_sec", "train_epoch_items/sec"}
     assert set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share", "time_left"} | rates
     assert means == last and means["time_left"] == 120
-    assert 0 < means["train_data_wait_share"] < 1
-    assert len(notes.shown["train/data_wait_share"]) == 3
     assert state.rates == notes.shown["train/items_per_sec"]
     assert means["train_loss"] == pytest.approx(sum(losses) / 3)
     assert means["train_epoch_time"] == pytest.approx(sum(data["train_iter_time"] for data in iterations))
@@ -144,14 +142,11 @@ def test_run_totals() -> None:
     totals.validation = {"val_loss": 2.5, "val_items_per_sec": 50.0}
     totals.log(notes, [1.0] * 10 + [70.0, 90.0, 80.0])
     ((step, data),) = notes.records
-    assert step == ()
-    assert 0 <= data.pop("run_time") < 60
-    assert data.pop("train_steady_items_per_sec") == 80.0  # the median without the first ten
-    assert data == {"train_loss": 2.0, "train_items_per_sec": 200.0, "val_loss": 2.5, "val_items_per_sec": 50.0}
+    assert step == () and 0 <= data.pop("run_time") < 60
+    last = {"train_loss": 2.0, "train_items_per_sec": 200.0, "val_loss": 2.5, "val_items_per_sec": 50.0}
+    assert data == last | {"train_steady_items_per_sec": 80.0}  # the median without the first ten
     for rates, steady in (([5.0], 5.0), ([1.0, 4.0], 4.0), ([1.0, 1.0, 2.0, 9.0, 3.0], 3.0)):
         assert steady_rate(rates) == steady
-    RunTotals().log(notes, [])
-    assert set(notes.records[-1][1]) == {"run_time"}
 
 
 def test_the_share_of_waiting_is_the_time_the_loader_takes(monkeypatch) -> None:

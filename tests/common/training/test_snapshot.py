@@ -54,10 +54,9 @@ def test_what_is_in_a_checkpoint(model: str) -> None:
 
 
 def test_a_model_of_other_sizes_is_told_which(tmp_path: Path, checkpoint: dict) -> None:
-    with pytest.raises(DataError) as error:
+    message = r"old\.pt: not this model's weights.*settings that differ: n_flows: 4 in the file, 5 now"
+    with pytest.raises(DataError, match=message):
         snapshot.restore(fresh_state("WaveGlow", tmp_path, "--flows", "5"), checkpoint, PATH)
-    assert "old.pt: not this model's weights" in str(error.value)
-    assert "settings that differ: n_flows: 4 in the file, 5 now" in str(error.value)
 
 
 def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path | None = None) -> Path | None:
@@ -140,7 +139,7 @@ def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
 def test_a_published_optimizer_state_takes_this_runs_settings(tmp_path: Path, checkpoint: dict) -> None:
     """Older PyTorch knew no `fused`, counted steps in plain ints, and kept the weight decay of its own run."""
     published = checkpoint["optimizer"]
-    known = ("lr", "betas", "eps", "weight_decay", "amsgrad", "params")
+    known = {"lr", "betas", "eps", "weight_decay", "amsgrad", "params"}
     groups = [{name: group[name] for name in known} | {"weight_decay": 0.5} for group in published["param_groups"]]
     states = {number: state | {"step": 4} for number, state in published["state"].items()}
     state = fresh_state("WaveGlow", tmp_path, "--weight-decay", "0.25", "-lr", "0.5")
@@ -162,9 +161,7 @@ def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
     before = path.read_bytes()
     words = [*flags("WaveGlow", tmp_path, 2), "--epochs", 3, "--keep-checkpoints", 1, "-lr", "1e38"]
     result = run("train.py", *words, "--resume-from-last")
-    assert result.code == 1
-    said = "error: training stopped: the validation loss is nan after epoch 2, the last one, and its"
-    assert result.err.startswith(said)
+    assert result.code == 1 and "the validation loss is nan after epoch 2, the last one" in result.err
     assert list(tmp_path.glob("checkpoint_*")) == [path] and path.read_bytes() == before
     state = make(tmp_path / "broken")
     torch.nn.init.constant_(next(state.model.parameters()), torch.nan)  # where no validation precedes a save

@@ -68,15 +68,11 @@ def test_a_resumed_run_keeps_its_plan_and_another_limit_is_fitted_at_once(now: l
     resumed.start(10.0, 1000, 100, 100)
     assert resumed.last == part.last == 294 and resumed.spent == 201.5
     assert resumed.time_left(100) == pytest.approx(388 + 0.0, abs=0.1)
-    longer = TimePlan(**stored)
-    longer.start(20.0, 1000, 100, 100)
-    assert longer.last == 100 + int((0.98 * 1200 - 201.5) / 2)
-    shorter = TimePlan(**stored)
-    shorter.start(3.0, 1000, 100, 100)
-    assert shorter.last == 100  # nothing is left
-    unlimited = TimePlan(**stored)
-    unlimited.start(None, 1000, 100, 100)
-    assert unlimited.last == 1000 and unlimited.interval(50) == 50
+    for minutes, last in ((20.0, 100 + int((0.98 * 1200 - 201.5) / 2)), (3.0, 100), (None, 1000)):  # 3.0: none is left
+        other = TimePlan(**stored)
+        other.start(minutes, 1000, 100, 100)
+        assert other.last == last
+    assert other.interval(50) == 50
     assert asdict(part) == {**stored, "spent": 200.0}
 
 

@@ -88,12 +88,11 @@ def shard_and_train(dist: Dist) -> dict[str, Any]:
     assert state.average is not None
     models = {"model": state.model, "average": state.average.module}
     statistics = {name: {key: value.clone() for key, value in net.named_buffers()} for name, net in models.items()}
-    weight = next(iter(state.model.parameters()))
-    full = {kind.__name__: sharding.gather_full(kind([weight, 3]))[0] for kind in (list, tuple)}
+    full = [sharding.gather_full(kind([next(iter(state.model.parameters())), 3]))[0] for kind in (list, tuple)]
     return {
         "statistics": statistics,
         "sharded blocks": [isinstance(block, fsdp.FSDPModule) for block in state.model],  # type: ignore[attr-defined]
-        "full": {name: (type(value) is Tensor, tuple(value.shape)) for name, value in full.items()},
+        "full": [(type(value) is Tensor, tuple(value.shape)) for value in full],
     }
 
 
@@ -248,7 +247,6 @@ def test_compressed_gradients_are_the_mean_to_their_precision(both: list[dict]) 
     # a seventh has more digits than half precision, so the compressed one differs
     assert not torch.equal(both[0]["compressed"]["fp16"], both[0]["compressed"]["none"])
     assert both[0]["refused"].startswith("--grad-compression bf16: BF16 all reduce")
-    assert both[0]["refused"].endswith("fp16 works everywhere")
 
 
 def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]) -> None:
@@ -291,7 +289,7 @@ def test_sharded_processes_have_the_statistics_of_the_main_one_and_gather_its_te
         for key, buffer in main[name].items():
             assert torch.equal(buffer, other[name][key]), (name, key)
     for outputs in both:
-        assert outputs["sharded"]["full"] == dict.fromkeys(("list", "tuple"), (True, (128, 2)))
+        assert outputs["sharded"]["full"] == [(True, (128, 2))] * 2
         # the last block is sharded with the rest: it has 129 of 17,281 weights, less than a hundredth
         assert outputs["sharded"]["sharded blocks"] == [True, True, True, False]
 
