@@ -25,11 +25,9 @@ def later(idle: float, own: float, seconds: float = 2.0) -> Usage:
     ("threads", "most", "idle", "own", "chosen"),
     [
         (2, 2, 0.1, 1.9, 2),  # an idle machine
-        (2, 2, 0.6, 1.3, 2),  # this process waits for its data
         (2, 2, 0.0, 1.33, 1),  # one busy process: a scheduler gives each of three threads two thirds of a core
         (1, 2, 0.0, 0.4, 1),  # never below one
         (1, 2, 1.0, 1.0, 2),  # the other process has ended
-        (4, 4, 0.0, 3.2, 3),
         (3, 4, 0.5, 3.0, 3),  # half a core changes nothing
         (4, 4, 60.0, 4.0, 4),  # never above the most
     ],

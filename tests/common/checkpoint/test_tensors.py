@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import tracemalloc
 import zipfile
 import zlib
@@ -25,10 +26,6 @@ from tests.test_train import differences
 
 TRIALS = 60
 Load = Callable[[Path], Any]
-
-
-def save_weights(path: Path, weights: torch.Tensor) -> None:
-    save_copy(path, {"state_dict": {"w": weights}})
 
 
 def parts_of(path: Path) -> dict[str, bytes]:
@@ -57,7 +54,9 @@ def refusals(path: Path, load: Load, damages: list[bytes]) -> int:
         try:
             assert differences({"": load(path)}, {"": before}) == []
         except DataError as error:
-            assert str(error).startswith(f"{path}: ")
+            assert re.search(
+                rf"^{re.escape(str(path))}: .*; (copy or save it again|delete it and prepare mels again)$", str(error)
+            )
             refused += 1
     return refused
 
@@ -75,24 +74,6 @@ def test_a_flipped_bit_is_refused_or_harmless_and_a_cut_file_refused(tmp_path: P
     assert refusals(path, load, flips) > TRIALS // 2  # the rest are in padding and in fields that no reader uses
     path.write_bytes(content)
     assert refusals(path, load, cuts) == TRIALS
-
-
-@pytest.mark.parametrize(
-    ("name", "save", "load", "advice"),
-    [
-        ("w.pt", save_weights, load_checkpoint, "copy or save it again"),
-        ("w.safetensors", save_weights, load_checkpoint, "copy or save it again"),
-        ("m.pt", save_mel, lambda path: load_mel(path, 4), "delete it and prepare mels again"),
-    ],
-)
-def test_a_flipped_bit_in_a_number_is_refused(tmp_path: Path, name: str, save: Any, load: Load, advice: str) -> None:
-    path, numbers = tmp_path / name, torch.full((4, 30), 2.5)
-    save(path, numbers)
-    content = bytearray(path.read_bytes())
-    content[content.index(numbers.numpy().tobytes()) + 7] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"{name}: damaged: .*; {advice}$"):
-        load(path)
 
 
 def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from common.audio.audio_processing import griffin_lim, predict_peak
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.data.filelist import BadRows
 from common.draws import Draws
 from common.errors import DataError, UsageError
 from common.fast import FastWay, Request
@@ -28,16 +27,7 @@ from common.inference.vocoders import (
 from common.spec import VocoderInference
 from models import REGISTRY
 from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
-from tests.common.inference.test_stages import (
-    CPU,
-    SILENCE,
-    Batches,
-    FirstMels,
-    Outputs,
-    acoustic,
-    exhaust,
-    simple_voice,
-)
+from tests.common.inference.test_stages import CPU, SILENCE, FirstMels, acoustic, exhaust, simple_voice
 from tests.common.training.test_fine_tuning import SIZES as TACOTRON2_SIZES
 from tests.common.training.test_fine_tuning import start_file
 
@@ -169,8 +159,8 @@ def waveglow(strength: float = 0.0) -> NeuralVocoder:
     return NeuralVocoder(LoadedModel(spec, model, {}), simple_voice().audio, CPU, False, 0.9, strength)
 
 
-def voice(longest_piece: int = 4, model: nn.Module | None = None) -> Synthesizer:
-    return simple_voice(model, waveglow(), longest_piece=longest_piece)
+def voice() -> Synthesizer:
+    return simple_voice(vocoder=waveglow(), longest_piece=4)
 
 
 def audio_of(line: Line) -> Tensor:
@@ -201,20 +191,6 @@ def test_a_stream_has_the_noise_of_the_whole_scaled_by_sigma_and_by_its_predicte
     audio = torch.tensor([0.5, -2.0, 3.0])
     assert limit(audio, torch.tensor(2.0)).tolist() == [0.25, -1.0, 1.0]
     assert limit(audio, torch.tensor(0.5)).tolist() == [0.5, -1.0, 1.0]
-
-
-def test_values_that_are_not_finite_name_their_line() -> None:
-    class Overflowing(Batches):
-        """Mels of two symbols overflow."""
-
-        def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
-            outputs = super().infer(ids, lengths)
-            return outputs._replace(mels=outputs.mels.where((lengths != 2)[:, None, None], torch.inf))
-
-    with pytest.raises(BadRows) as error:
-        voice(4, Overflowing()).speak_batch([Line("abc", 0, 0), Line("abcd-ab", 0, 4)])
-    assert list(error.value.problems) == [4]
-    assert "NaN or infinite mels" in error.value.problems[4]
 
 
 def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone_and_keeps_no_batch_in_memory() -> None:
