@@ -215,7 +215,6 @@ def test_magnitudes_have_the_mels_they_came_from_and_are_nearer_than_the_pseudo_
     mels = voice_mels(stft)
     magnitude = mel_to_magnitude(mels, stft)
     assert magnitude.shape == (1, 513, mels.shape[2])
-
     again, want = stft.mel_basis.double() @ magnitude.double(), mels.double().exp()
     assert (again - want).norm() < 2e-3 * want.norm()
     want = np.abs(librosa.stft(voice(), n_fft=1024, hop_length=256, pad_mode="reflect"))

@@ -203,7 +203,6 @@ def test_peak_scales_to_full_scale_and_loudness_to_one_root_mean_square(level: f
     audio = speech_like(level)
     scaled = normalize(audio, "peak")
     assert scaled.abs().max() == pytest.approx(1.0, abs=1e-6) and scaled.abs().max() <= 1
-
     scaled = normalize(audio, "loudness").double().numpy()
     assert 20 * math.log10(np.sqrt((scaled**2).mean())) == pytest.approx(-20, abs=0.01)
     assert np.corrcoef(scaled, audio.numpy())[0, 1] == pytest.approx(1)

@@ -25,7 +25,6 @@ def test_ascii_is_left_alone_and_accented_latin_letters_lose_their_accents() -> 
 @pytest.mark.parametrize(
     ("text", "ascii_text"),
     [
-        ("café naïve résumé", "cafe naive resume"),
         ("Müller, Österreich, Bär", "Mueller, Oesterreich, Baer"),
         ("Mu\u0308ller", "Mueller"),
         ("Straße, œuvre, Æsop, smørrebrød, Łódź", "Strasse, oeuvre, AEsop, smorrebrod, Lodz"),
@@ -52,17 +51,11 @@ def test_composition_is_nfc(text: str) -> None:
 @pytest.mark.parametrize("marks", ["\u0301\u0323", "\u0f73\u0f71", "\u0345"])
 def test_long_runs_of_marks_are_composed_in_parts(monkeypatch: pytest.MonkeyPatch, marks: str) -> None:
     """300,000 of them kept train.py busy for minutes: sorting a run takes quadratic time."""
-    longest, normalize = 0, unicodedata.normalize
-
-    def measure(form: str, text: str) -> str:
-        nonlocal longest
-        longest = max(longest, len(text))
-        return normalize(form, text)
-
+    lengths, normalize = [], unicodedata.normalize
+    measure = lambda form, text: lengths.append(len(text)) or normalize(form, text)  # noqa: E731
     monkeypatch.setattr(transliteration.unicodedata, "normalize", measure)
     text = f"e{marks * (60_000 // len(marks))}x"
     composed = compose(text)
-    assert longest == MOST_MARKS + 1
+    assert max(lengths) == MOST_MARKS + 1 and len(composed) > 59_000
     assert normalize("NFD", composed[:1])[0] == "e" and composed[-1] == "x"
-    assert len(composed) > 59_000
     assert to_ascii(text) == "ex"

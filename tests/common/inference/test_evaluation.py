@@ -117,7 +117,6 @@ def test_lines_without_evaluators_keep_their_values_and_audio_that_is_not_finite
     renditions = [Rendition(sound[:11025], {"focus": 0.5}, {}), Rendition(sound, {}, {})]
     system = evaluate_system("ours", items, renditions, 2.0, Evaluators([]), RATE)
     assert [line.values for line in system.lines] == [{"focus": 0.5, "duration_ratio": 0.5}, {}]
-
     rendition = Rendition(torch.full((RATE,), math.nan), {}, {})
     (line,) = evaluate_system("ours", items[:1], [rendition], 1.0, Evaluators([]), RATE).lines
     assert len(line.sound) == 0 and line.values["duration_ratio"] == 0

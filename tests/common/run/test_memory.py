@@ -156,7 +156,6 @@ def test_a_cpu_has_its_machines_memory_up_to_the_limit(tmp_path, monkeypatch) ->
 @pytest.mark.parametrize(
     ("groups", "limits", "least"),
     [
-
         ("0::/\n", {"memory.max": "1000000"}, 1000000),  # a container
         ("0::/job/step\n", {"job/memory.max": "2000000", "job/step/memory.max": "3000000"}, 2000000),
         ("0::/job/step\n", {"job/step/memory.max": "1500000", "elsewhere/memory.max": "1"}, 1500000),

@@ -34,7 +34,6 @@ def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word
     assert (early["wer"], adapted["wer"]) == pytest.approx((0.5, 3.1))  # the usual rate, in the log and in reports
     assert (early["wer_capped"], adapted["wer_capped"]) == pytest.approx((0.5, 0.1))
     assert [selecting_measures(found)["wer"] for found in (early, adapted)] == pytest.approx([0.5, 0.1])
-
     some = system([Errors(1, 4), Errors(3, 3), Errors(0, 0)])
     assert measures_of(some)["wer"] == measures_of(some)["wer_capped"] == pytest.approx(4 / 7)
     nothing = System("checkup", [ReportLine("One.", np.zeros(0), "", {"focus": 0.5}, {}, {})], 1.0)

@@ -63,7 +63,6 @@ def test_a_cosine_from_the_rate_to_nothing() -> None:
     cosine = [0.1 * (1 + math.cos(math.pi * step / 40)) for step in range(41)]
     assert rates[:8] == pytest.approx([cosine[step] * (step + 1) / 8 for step in range(8)])
     assert rates[8:] == pytest.approx(cosine[8:])
-
     assert rate_at(config, PACE, 9, 90) == pytest.approx(0, abs=1e-12)  # --epochs was lowered since
     assert rate_at(config, Pace(99, 4, 4), 2.0, 198) == rates[20]  # smaller batches since: the rate goes by epochs
 
