@@ -127,10 +127,7 @@ def test_moving_aside_takes_the_first_free_number_and_leaves_devices_and_links_a
         (tmp_path / "n.json").write_text(str(number))
         assert files.move_aside(tmp_path / "n.json") == tmp_path / wanted
         assert (tmp_path / wanted).read_text() == str(number)
-    (tmp_path / "folder").mkdir()
-    assert files.move_aside(tmp_path / "folder") == tmp_path / "folder_1"
     assert files.move_aside(tmp_path / "none.json") is None
-    assert names(tmp_path) == ["folder_1", "n_1.json", "n_2.json", "n_3.json", "n_4.json"]
     (tmp_path / "device").symlink_to("/dev/null")
     (tmp_path / "log").symlink_to("file")
     (tmp_path / "file").touch()
@@ -161,14 +158,12 @@ def test_appends_reach_regular_files_alone(tmp_path):
     ("name", "content", "message"),
     [
         ("/dev/zero", None, "is a device, expected a file or a pipe"),  # which filled the memory
-        ("/dev/null", None, "is a device, expected a file or a pipe"),
         ("none", None, "no such file; expected phrases"),
         (".", None, "cannot be read (Is a directory); expected phrases"),
         ("f", b"", "empty, expected at least one line"),
         ("f", b"\xef\xbb\xbf", "empty, expected at least one line"),
         ("f", b" \r\n\n", "empty, expected at least one line"),
-        ("f", "\ufeffno\ta\nyes\tb\n".encode("utf-16-le"), "not UTF-8 but UTF-16, as spreadsheets save Unicode text"),
-        ("f", "\ufeffno\ta\nyes\tb\n".encode("utf-16-be"), "not UTF-8 but UTF-16, as spreadsheets save Unicode text"),
+        *(("f", "\ufeffno\ta\n".encode(f"utf-16-{order}e"), "not UTF-8 but UTF-16, as spreadsheets") for order in "lb"),
     ],
 )
 def test_files_without_lines(tmp_path, name, content, message):

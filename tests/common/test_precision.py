@@ -96,14 +96,10 @@ def test_random_numbers_go_on_after_a_stretch_of_their_own_and_states_are_put_ba
     wanted = torch.rand(5)
     precision.restore_rng_states(CPU, cpu, torch.zeros(16, dtype=torch.uint8))  # a GPU's state is passed over
     assert torch.equal(torch.rand(5), wanted)
-    several = torch.stack([torch.zeros_like(cpu), cpu])  # as a checkpoint of two processes keeps them
-    precision.restore_rng_states(CPU, several[1], None)
-    assert torch.equal(torch.rand(5), wanted)
     precision.seed_everything(11)
     assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(11)))
     drawn = {precision.draw_seed() for _ in range(20)}
-    assert len(drawn) > 15
-    assert all(0 <= seed < 2**31 for seed in drawn)
+    assert len(drawn) > 15 and all(0 <= seed < 2**31 for seed in drawn)
 
 
 @pytest.mark.gpu
@@ -161,7 +157,6 @@ TURING_AND_LATER = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]  # P
         ((7, 0), TURING_AND_LATER, False),  # V100
         ((7, 5), TURING_AND_LATER, True),
         ((8, 9), TURING_AND_LATER, True),  # runs the code of 8.6
-        ((11, 0), TURING_AND_LATER, False),
         ((6, 1), ["sm_50", "sm_60", "sm_70"], True),
         ((13, 0), ["sm_120", "compute_120"], True),
         ((10, 3), ["sm_100a"], True),
@@ -185,9 +180,6 @@ def test_the_cpu_is_not_taken_silently_where_there_is_a_driver(monkeypatch, tmp_
     if torch.cuda.is_available():
         pytest.skip("a usable GPU is here")
     precision.print_once.cache_clear()
-    assert precision.pick_device() == CPU
-    if not any(path.exists() for path in precision.NVIDIA_DRIVER):
-        assert capsys.readouterr().err == ""
     monkeypatch.setattr(precision, "NVIDIA_DRIVER", (tmp_path,))
     monkeypatch.setattr(torch.version, "cuda", cuda)
     if visible is not None:

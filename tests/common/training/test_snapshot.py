@@ -68,12 +68,12 @@ def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
     start = train_tiny_model("WaveGlow")
     assert ask(tmp_path, resume=False) is None
     assert ask(tmp_path, start, resume=False) == start
-    assert ask(tmp_path) is None
-    assert "no checkpoint of WaveGlow in" in capsys.readouterr().out
-    assert ask(tmp_path, start) == start
-    assert f"starting at {start}" in capsys.readouterr().out
-    assert ask(tmp_path, warm=start) is None
-    assert f"starting at {start}" in capsys.readouterr().out
+    for words, path, said in (
+        ({}, None, "no checkpoint of WaveGlow in"),
+        ({"start": start}, start, f"starting at {start}"),
+        ({"warm": start}, None, f"starting at {start}"),
+    ):
+        assert ask(tmp_path, **words) == path and said in capsys.readouterr().out
     for epoch in (7, 10):
         shutil.copy(start, tmp_path / f"checkpoint_WaveGlow_{epoch}.pt")
     for path in (None, start):
@@ -132,8 +132,7 @@ def test_other_data_is_another_run(tmp_path: Path, checkpoint: dict) -> None:
 def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
     for seed, stored, wanted in ((5, 6, 5), (0, 6, 0), (None, 6, 6), (None, 0, 0)):
         assert snapshot.choose_seed(seed, {"seed": stored}, CPU) == wanted
-    drawn = {snapshot.choose_seed(None, {}, CPU) for _ in range(8)}
-    assert len(drawn) > 4
+    assert len({snapshot.choose_seed(None, {}, CPU) for _ in range(8)}) > 4
 
 
 def test_a_published_optimizer_state_takes_this_runs_settings(tmp_path: Path, checkpoint: dict) -> None:
