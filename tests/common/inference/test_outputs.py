@@ -97,11 +97,12 @@ def test_the_record_survives_a_torn_end_and_knows_its_files(tmp_path: Path) -> N
         manifest.add(Line("Three.", 3, 2), path)
     finished = read_finished(tmp_path, "")
     assert finished.seed == 3 and set(finished.files) == {0, 2}
-    assert is_finished(line, "audio_0.wav", "settings", finished)
-    for other in (line._replace(text="Two"), line._replace(seed=4), line._replace(number=1)):
-        assert not is_finished(other, "audio_0.wav", "settings", finished)
-    assert not is_finished(line, "audio_0.flac", "settings", finished)
-    assert not is_finished(line, "audio_0.wav", "others", finished)
+    whole = (line, "audio_0.wav", "settings")
+    others = [
+        (line._replace(**{key: value}), *whole[1:]) for key, value in (("text", "Two"), ("seed", 4), ("number", 1))
+    ]
+    others += [(line, "audio_0.flac", "settings"), (line, "audio_0.wav", "others")]
+    assert [is_finished(*one, finished) for one in (whole, *others)] == [True] + 5 * [False]
     assert read_finished(tmp_path, "_b") == (None, {})
     path.write_bytes(b"1234")
     assert not read_finished(tmp_path, "").files

@@ -104,7 +104,6 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
         assert torch.allclose(sound[item, :samples], own + 1.0 if strength else own)
     switched = [] if plain else [Request(True, int8=True)]
     assert calls == [*switched, *[strength] * (2 if strength else 0)]  # on a CPU one by one
-    assert set(numbers) == {"product_items_per_sec", "product_latency", "denoiser_latency"}
     assert numbers["product_items_per_sec"] * numbers["product_latency"] == pytest.approx(14 * 256)
     assert (numbers["denoiser_latency"] > 0) == (strength > 0)
 
@@ -176,11 +175,7 @@ def test_lines_and_pieces_of_one_text_differ_by_their_numbers_and_seeds() -> Non
     assert [part.key for part in voice().cut_line(Line("abcd-abcd", 5, 3))] == [(5, 3, 0), (5, 3, 1)]
 
 
-def test_a_stream_has_the_noise_of_the_whole_scaled_by_sigma_and_by_its_predicted_peak() -> None:
-    line = Line("abcd-efgh", 3, 2)
-    parts, (speech, _) = exhaust(voice().stream_line(line))  # type: ignore[misc]
-    assert torch.allclose(torch.cat(parts), audio_of(line), atol=1e-6)
-    assert torch.allclose(speech.audio, torch.cat(parts), atol=1e-6)
+def test_audio_is_scaled_by_sigma_and_by_its_predicted_peak() -> None:
     mels, lengths, vocode = torch.randn(1, 3, 512), torch.tensor([512]), waveglow()
 
     def audio(vocoder: NeuralVocoder) -> Tensor:
@@ -254,12 +249,10 @@ def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
     one = simple_voice(vocoder=FirstMels(1.0), longest_piece=3)
     (speech,) = one.speak("ab-c")
     assert speech.audio.tolist() == [1.0] * 16 + [0.0] * 4 + [1.0] * 8  # 1, 2 and 3, clipped
-    parts = list(one.stream("ab-c"))
-    assert all(len(part) for part in parts)
-    assert torch.cat(parts).tolist() == speech.audio.tolist()
+    assert torch.cat(list(one.stream("ab-c"))).tolist() == speech.audio.tolist()
     parts, (streamed, _) = exhaust(one.stream_line(one.lines(["ab-c"])[0], 0.5))  # type: ignore[misc]
+    assert torch.cat(parts).tolist() == [*streamed.audio.tolist(), *[0.0] * 4]
     assert streamed.audio.tolist() == speech.audio.tolist()
-    assert torch.cat(parts).tolist() == [*speech.audio.tolist(), *[0.0] * 4]
     assert one.stream_pieces(one.cut_line(one.lines(["ab-c"])[0]))[0].steps.__next__().max() == 1.0
 
 

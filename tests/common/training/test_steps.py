@@ -112,11 +112,11 @@ def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is
     before, averaged = ([p.clone() for p in model.parameters()] for model in (state.model, average.module))
     result = train_step(state, [batch])
     assert (math.isfinite(result.loss), math.isfinite(result.grad_norm)) == (True, False)
-    assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
-    assert all(torch.equal(p, q) for p, q in zip(averaged, average.module.parameters(), strict=True))
+    assert differences(before, list(state.model.parameters())) == []
+    assert differences(averaged, list(average.module.parameters())) == []
     assert (int(average.n_averaged), state.progress.iteration) == (0, 1)
     assert math.isfinite(train_step(state, [batch]).grad_norm) and int(average.n_averaged) == 1
-    assert not any(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+    assert differences(before, list(state.model.parameters()))
     state.progress.epoch, state.progress.iteration, state.progress.totals.iterations = 7, 93, 2
     before = [p.clone() for p in state.model.parameters()]
     for poison in (math.nan, math.inf):
@@ -125,7 +125,7 @@ def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is
         message = rf"loss is {poison} at epoch 7, iteration 2 \(step 93 in all\).*clip 1, clip 3"
         with pytest.raises(DataError, match=message):
             train_step(state, [batch])
-    assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+    assert differences(before, list(state.model.parameters())) == []
 
 
 def test_a_gradient_that_is_no_number_ends_the_run_with_or_without_a_loss_scale() -> None:
