@@ -55,8 +55,7 @@ def test_focus_is_the_mean_of_the_largest_weights_and_half_a_step_covers() -> No
     assert read_attention(torch.full((10, 20), 1 / 20)) == pytest.approx((1 / 20, 1, 1, 0, 0))  # 10/20 of a step each
     assert read_attention(torch.full((9, 20), 1 / 20)).coverage == 0
     weights = torch.tensor([[0.7, 0.3, 0.0], [0.4, 0.6, 0.0], [0.0, 0.5, 0.5]], dtype=torch.bfloat16)
-    assert read_attention(weights).focus == pytest.approx(0.6, abs=2e-3)  # bfloat16 has 8 bits
-    assert read_attention(weights).coverage == pytest.approx(1)
+    assert read_attention(weights)[:3:2] == pytest.approx((0.6, 1), abs=2e-3)  # bfloat16 has 8 bits
     assert read_attention(torch.zeros(0, 7)) == (0, 1, 0, 0, 0)
 
 
@@ -122,8 +121,7 @@ def world() -> None:
 
 def pulses(pitch: float, seconds: float = 1.5) -> np.ndarray:
     """Cosines in phase at all multiples of the pitch up to 8 kHz."""
-    time = np.arange(round(seconds * RATE)) / RATE
-    count = int(8000 / pitch)
+    time, count = np.arange(round(seconds * RATE)) / RATE, int(8000 / pitch)
     return sum(np.cos(2 * np.pi * number * pitch * time) for number in range(1, count + 1)) / (2 * count)
 
 

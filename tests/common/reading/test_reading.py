@@ -47,9 +47,8 @@ def is_pronounceable(text: str) -> bool:
 def test_texts_of_the_embedded_clips_stay_unchanged() -> None:
     """Their recordings follow the cleaner, so reading their numbers, prices and titles must give the same words."""
     without_numbers = [text for text in PLAIN if not re.search(r"[0-9]", text)]
-    assert len(without_numbers) > 400
+    assert len(PLAIN) > 450 and len(without_numbers) > 400
     assert [text for text in without_numbers if read_english(text) != text] == []
-    assert len(PLAIN) > 450
     assert [text for text in PLAIN if english_cleaners(read_english(text)) != english_cleaners(text)] == []
 
 
@@ -114,8 +113,7 @@ def test_braces_stay_unchanged() -> None:
     assert read_english(braced) == braced
     assert read_english(f"5{braced}5 Dr. {braced} 1/2") == f"five{braced}five Dr. {braced} one half"
     for broken in ("{", "}", "5 } 6", "{5 {6}"):
-        assert read_english(broken).count("{") == broken.count("{")
-        assert read_english(broken).count("}") == broken.count("}")
+        assert re.sub("[^{}]", "", read_english(broken)) == re.sub("[^{}]", "", broken)
 
 
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
@@ -172,13 +170,9 @@ def test_every_minute_of_a_day() -> None:
     for minutes in range(24 * 60):
         hour, minute = divmod(minutes, 60)
         spoken = read_english(f"{hour}:{minute:02}")
-        if minute:
-            assert spoken == f"{read_english(str(hour))} {'oh ' if minute < 10 else ''}{read_english(str(minute))}"
-        elif hour:
-            full = "hundred" if hour > 12 else "o'clock"
-            assert spoken == f"{read_english(str(hour))} {full}"
-        else:
-            assert spoken == "midnight"
+        rest = f"{'oh ' if minute < 10 else ''}{read_english(str(minute))}"
+        full = "hundred" if hour > 12 else "o'clock"
+        assert spoken == (f"{read_english(str(hour))} {rest if minute else full}" if minutes else "midnight")
 
 
 def roman(number: int) -> str:
