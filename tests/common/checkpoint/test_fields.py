@@ -144,8 +144,7 @@ def test_empty_entries_count_as_missing_and_numbers_may_be_infinite_and_numpys(t
     assert loaded["optimizer"] is None
     infinite = {"best": {"loss": np.float32("inf"), "epoch": np.int64(-1)}, "epoch_totals": {"loss": math.inf}}
     loaded = load_checkpoint(write(tmp_path, valid | infinite | {"epoch": np.int64(3)}))
-    assert loaded["epoch"] == 3
-    assert loaded["best"]["loss"] == loaded["epoch_totals"]["loss"] == math.inf
+    assert (loaded["epoch"], loaded["best"]["loss"], loaded["epoch_totals"]["loss"]) == (3, math.inf, math.inf)
 
 
 @pytest.mark.parametrize(

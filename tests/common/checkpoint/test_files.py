@@ -72,16 +72,14 @@ def test_find_last(tmp_path):
         (tmp_path / name).write_bytes(b"")
     assert files.find_last(tmp_path, "M") == tmp_path / "checkpoint_M_100.pt"
     link = files.last_link(tmp_path, "M")
-    link.symlink_to("gone.pt")
-    assert files.find_last(tmp_path, "M") == tmp_path / "checkpoint_M_100.pt"
-    link.unlink()
-    link.symlink_to("checkpoint_M_9.pt")
-    assert files.find_last(tmp_path, "M").resolve() == (tmp_path / "checkpoint_M_9.pt").resolve()
+    for target, found in (("gone.pt", "checkpoint_M_100.pt"), ("checkpoint_M_9.pt", link.name)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        assert files.find_last(tmp_path, "M") == tmp_path / found
     assert files.find_last(tmp_path, "Other") is None
-    for name in ("x", "100"):
-        (tmp_path / f"checkpoint_M_{name}.pt").unlink()
+    (tmp_path / "checkpoint_M_100.pt").unlink()
     files.checkpoint_path(tmp_path, "M", 5).touch()
-    assert files.find_all(tmp_path, "M") == [files.last_link(tmp_path, "M"), files.checkpoint_path(tmp_path, "M", 5)]
+    assert files.find_all(tmp_path, "M") == [link, files.checkpoint_path(tmp_path, "M", 5)]
 
 
 @FORMATS

@@ -33,11 +33,9 @@ def failure(call, *arguments: object) -> str:
 
 
 def test_rows_in_order_whose_lines_end_at_newlines_alone(tmp_path: Path) -> None:
-    path = write(tmp_path / "list.txt", "wavs/b.wav|Second, “quoted”.\nwavs/a b.wav|{HH AH0 L OW1}\n")
-    rows = [Utterance("wavs/b.wav", "Second, “quoted”."), Utterance("wavs/a b.wav", "{HH AH0 L OW1}")]
-    assert read_filelist(path) == read_filelist(str(path)) == rows
     path = write(tmp_path / "list.txt", "a.wav|one\u2028still one\x0cand\x85so on\nb.wav|two\n")
-    assert [text for _, text in read_filelist(path)] == ["one\u2028still one\x0cand\x85so on", "two"]
+    rows = [Utterance("a.wav", "one\u2028still one\x0cand\x85so on"), Utterance("b.wav", "two")]
+    assert read_filelist(path) == read_filelist(str(path)) == rows
 
 
 # A byte-order mark, CRLF, no newline at the end, blank lines there, and stray blanks.
@@ -166,7 +164,7 @@ def test_many_recordings_are_kept_apart_up_to_twice_the_wanted_clips() -> None:
 def test_recordings_are_divided_where_they_are_few_or_one_of_them_is_huge() -> None:
     assert choose_held_out(cut(2, 50), 0.06) == {f"r{r:02}_{c:03}" for r in range(2) for c in range(47, 50)}
     assert choose_held_out(cut(9, 2), 2) == {"r00_001", "r01_001"}
-    uneven = {"short.wav": ["s0", "s1"], "long.wav": ["l0", "l1", "l2", "l3", "l4"]}
+    uneven = {"short.wav": ["s0", "s1"], "long.wav": [f"l{n}" for n in range(5)]}
     assert choose_held_out(uneven, 2) == {"s1", "l4"}  # shares of 0.57 and 1.43: the larger remainder rounds up
     huge = cut(1, 500) | {f"s{n}.wav": [f"s{n}"] for n in range(11)}
     assert 1 <= len(choose_held_out(huge, 1)) <= 2

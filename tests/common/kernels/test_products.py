@@ -108,11 +108,10 @@ def test_few_rows_and_parts_of_larger_tensors() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("dtype", "float16", "bound"), [
-    (torch.float32, False, 1e-6),
-    (torch.float32, True, 2**-11),
-    (torch.float64, True, 1e-15),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "float16", "bound"),
+    [(torch.float32, False, 1e-6), (torch.float32, True, 2**-11), (torch.float64, True, 1e-15)],
+)
 def test_products(rows: int, bias: bool, dtype: torch.dtype, float16: bool, bound: float) -> None:
     """The bound is on each weight; the sum of 70 of them may be off by as much of the sum of sizes."""
     weight, x = torch.randn(33, 70, dtype=dtype), torch.randn(rows, 70, dtype=dtype)
@@ -209,11 +208,7 @@ def test_bfloat16_is_fast_with_amx_or_on_cpus_of_others(
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False)
     monkeypatch.setattr(private_ops, "processor", lambda: private_ops.Processor(vendor))
     monkeypatch.setattr(private_ops, "has_amx", lambda: amx)
-    private_ops.has_bfloat16.cache_clear()
-    try:
-        assert private_ops.has_bfloat16() is fast
-    finally:
-        private_ops.has_bfloat16.cache_clear()
+    assert private_ops.has_bfloat16.__wrapped__() is fast
 
 
 def test_the_processor_is_the_first_that_linux_lists() -> None:

@@ -91,21 +91,6 @@ def test_memory_from_before_is_not_counted() -> None:
     assert measure_peak(CPU, blocks.clear) == 0
 
 
-def test_memory_of_a_gpus_libraries_is_not_the_works(monkeypatch) -> None:
-    """A first call takes 300 bytes that stay, and 9000 for the search of an algorithm; each call has a peak of 50."""
-    memory = {"now": 1000, "peak": 1000}
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: memory["now"])
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"])
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: memory.update(peak=memory["now"]))
-
-    def work() -> None:
-        first = memory["now"] == 1000
-        memory["now"] += 300 * first
-        memory["peak"] = max(memory["peak"], memory["now"] + (9000 if first else 50))
-
-    assert [measure_peak(GPU, work) for _ in range(2)] == [50, 50]
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_peak_on_a_real_gpu() -> None:

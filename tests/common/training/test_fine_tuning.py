@@ -53,10 +53,8 @@ def test_a_run_takes_audio_and_nested_sizes_of_the_file_but_for_named_audio(tmp_
 def test_sizes_that_differ_are_one_error_unless_weights_are_left_out(tmp_path: Path) -> None:
     start = start_file(tmp_path / "x.pt", "WaveGlow", **WAVEGLOW)
     words = ["--wn-channels", "16", "--flows", "6"]
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=r"(?s)--wn-channels: .*\n--flows: |--flows: .*\n--wn-channels: "):
         parse("WaveGlow", tmp_path, start, *words)
-    lines = sorted(str(error.value).splitlines())
-    assert [line.split(":")[0] for line in lines] == ["--flows", "--wn-channels"]
     args = parse("WaveGlow", tmp_path, start, *words, "--ignore-layers", "^WN")
     assert (args.flows, args.wn_channels, args.wn_layers) == (6, 16, 2)
     with pytest.raises(UsageError, match=r"--upsample-channels: 4, and .* has None"):
