@@ -78,14 +78,11 @@ def test_log_mels_are_librosas(options: dict) -> None:
 
 def test_silence_is_the_floor_full_scale_is_in_range_and_nothing_goes_into_checkpoints() -> None:
     mel = TacotronSTFT().mel_spectrogram(torch.zeros(1, 2048))
-    assert mel.shape == (1, 80, 9)
-    assert torch.all(mel == torch.tensor(1e-5).log())
+    assert torch.equal(mel, torch.full((1, 80, 9), 1e-5).log())
     audio = torch.ones(1, 1024)
     audio[:, ::2] = -1.0
     assert torch.isfinite(TacotronSTFT().mel_spectrogram(audio)).all()
     assert not TacotronSTFT().state_dict()
-    with pytest.warns(UserWarning, match="mel filters are empty, with 400 from 0 to 8000 Hz and --filter-length 1024"):
-        mel_filters(AudioConfig(n_mel_channels=400))
 
 
 def test_log_mels_stay_float32_under_autocast_and_half_and_gradients_reach_the_audio() -> None:

