@@ -60,8 +60,8 @@ def test_all_bad_rows_are_reported_at_once(tmp_path: Path) -> None:
         f"{path}:7: byte 0xe9 at column 10 is not UTF-8",
         f"{path}:8: holds a NUL character: not a text file, or not UTF-8",
     ]
-    lines = failure(read_filelist, write(tmp_path / "many.txt", "x\n" * 105)).splitlines()
-    assert len(lines) == 101 and lines[100] == "… and 5 more lines"
+    many = failure(read_filelist, write(tmp_path / "many.txt", "x\n" * 105)).splitlines()
+    assert many[100:] == ["… and 5 more lines"]
 
 
 def test_missing_ljspeech_list_names_both_ways_out() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import num2words
 import pytest
 
-from common.data import number_words
 from common.data.number_words import find_language, find_left, numbers_cleaner
-from common.errors import DataError, UsageError
+from common.errors import UsageError
 from tacotron2.data_function import pieces
 from tacotron2.text.cleaners import get_cleaner
 
@@ -76,13 +73,6 @@ def test_what_is_left_is_named(text: str, left: list[str]) -> None:
     clean = numbers_cleaner("numbers_de")
     assert clean is not None and find_left([text], clean) == left
     assert clean("{AH0 B} 2") == "{AH0 B} zwei"  # ARPAbet keeps its digits
-
-
-def test_a_missing_package_names_its_installer(monkeypatch) -> None:
-    number_words._library.cache_clear()
-    monkeypatch.setitem(sys.modules, "num2words", None)
-    with pytest.raises(DataError, match=r"num2words; `pip install -r requirements\.txt` installs it"):
-        find_language("de")
 
 
 def test_a_long_text_is_not_cut_within_a_number() -> None:

@@ -35,11 +35,9 @@ def test_samples_are_written_as_they_come(tmp_path: Path) -> None:
         live(torch.zeros(0))
         assert live.first is None
         live(torch.tensor([0.5, -1.0, 2.0]))
-        assert path.read_bytes() == bytes.fromhex("00400080ff7f")
-        assert live.first is not None
+        assert path.read_bytes() == bytes.fromhex("00400080ff7f") and live.first is not None
         live(torch.tensor([-(2.0**-15)]))
-    assert np.frombuffer(path.read_bytes(), "<i2").tolist() == [16384, -32768, 32767, -1]
-    assert not live.left
+    assert np.frombuffer(path.read_bytes(), "<i2").tolist() == [16384, -32768, 32767, -1] and not live.left
     with pytest.raises(DataError, match=f"--stream {tmp_path}: cannot be written to"):
         Live(tmp_path)
     with Live(path) as live, pytest.raises(DataError, match=r"--stream .*/sound: .* NaN or infinite"):

@@ -61,8 +61,7 @@ def test_focus_is_the_mean_of_the_largest_weights_and_half_a_step_covers() -> No
 
 def test_the_furthest_symbol_is_not_that_of_a_single_glance_and_focus_in_closed_form() -> None:
     assert furthest(attending([0, 1, 2, 9, 3, 4], 10)) == 4
-    assert furthest(torch.eye(10)) == 9
-    assert furthest(torch.zeros(0, 10)) == -1
+    assert (furthest(torch.eye(10)), furthest(torch.zeros(0, 10))) == (9, -1)
     alignments = torch.full((4, 5, 4), 0.25)  # item 0: spread evenly
     alignments[1] = torch.eye(4)[[0, 1, 2, 3, 3]]  # item 1: one symbol at a time
     alignments[2, :3] = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0.5, 0.5, 0]])
