@@ -1,14 +1,16 @@
-"""Properties of every reader of foreign input, on random and mutated input by hypothesis: a result or one clear error, in time.
+"""Every reader of foreign input, on kept, changed and random input: a result or one clear error, in time and memory.
 
-HYPOTHESIS_PROFILE=long runs 600 times as many examples.
+HYPOTHESIS_PROFILE=long runs 600 times as many examples, each time others.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,9 @@ from models import default_options  # noqa: E402
 from serving.sentences import SentenceCutter  # noqa: E402
 from tacotron2.data_function import encode  # noqa: E402
 from tacotron2.spec import SPEC  # noqa: E402
-from tests.fuzz.targets import check, warm_up  # noqa: E402
+from tests.fuzz import readers  # noqa: E402
+from tests.fuzz.readers import CORPUS, LONGEST, TARGETS, check, warm_up  # noqa: E402
 
-pytestmark = pytest.mark.slow
 SECONDS = 5  # of the processor for one example of a few hundred bytes: a hang, not a measurement
 EXAMPLES = 50
 OPTIONS = default_options()
@@ -63,6 +65,67 @@ def warm() -> None:
     warm_up()
 
 
+KEPT = {target: [path.read_bytes() for path in sorted((CORPUS / target).iterdir())] for target in TARGETS}
+PLACES = st.integers(0, LONGEST)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["flip", "cut", "repeat", "splice"]), PLACES, PLACES), min_size=1, max_size=3
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_kept_and_changed_inputs(target: str) -> None:
+    for content in KEPT[target]:
+        check(target, content)
+    kept = st.sampled_from(KEPT[target])
+
+    @SETTINGS
+    @given(content=kept, other=kept, changes=CHANGES)
+    def check_changed(content: bytes, other: bytes, changes: list[tuple[str, int, int]]) -> None:
+        check(target, changed(content, other, changes))
+
+    check_changed()
+
+
+def changed(content: bytes, other: bytes, changes: list[tuple[str, int, int]]) -> bytes:
+    """Flip bits, and cut parts out, repeat them, or take them from another input."""
+    for kind, one, two in changes:
+        start, end = sorted(place % (len(content) + 1) for place in (one, two))
+        part = content[start:end]
+        if kind == "flip":
+            part = bytes([part[0] ^ 1 << one % 8]) + part[1:] if part else part
+        else:
+            part = {"cut": b"", "repeat": part * 2, "splice": other[start : start + two % 60]}[kind]
+        content = content[:start] + part + content[end:]
+    return content[:LONGEST]
+
+
+def take_memory(megabytes: int) -> None:
+    """Use new pages: a list or bytes may come from memory that earlier tests have freed and malloc has kept."""
+    with mmap.mmap(-1, megabytes * 2**20) as area:
+        area[:: mmap.PAGESIZE] = bytes(len(area) // mmap.PAGESIZE)
+
+
+def fail(content: bytes, folder: Path) -> None:
+    raise KeyError(content)
+
+
+@pytest.mark.parametrize(
+    ("reader", "error", "message"),
+    [
+        (fail, KeyError, "b'x'"),
+        (lambda content, folder: take_memory(400), AssertionError, "MB of memory"),
+        (lambda content, folder: sum(range(10**7)), AssertionError, "s of the processor"),
+    ],
+    ids=["exception", "memory", "time"],
+)
+def test_a_finding_is_reported(monkeypatch, reader, error: type[Exception], message: str) -> None:
+    monkeypatch.setitem(readers.TARGETS, "plan", reader)
+    monkeypatch.setattr(readers, "SECONDS", 0.01 if "processor" in message else 2.0)
+    with pytest.raises(error, match=message):
+        check("plan", b"x")
+
+
+@pytest.mark.slow
 @SETTINGS
 @given(text=TEXTS)
 def test_a_text_has_ids_of_the_alphabet_or_is_a_bad_row(text: str) -> None:
@@ -78,6 +141,7 @@ def test_a_text_has_ids_of_the_alphabet_or_is_a_bad_row(text: str) -> None:
     assert time.process_time() - start < SECONDS
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(text=st.one_of(TEXTS, NEIGHBOURS), limit=st.one_of(st.just(150), st.integers(0, 60)), choice=st.integers(0, 7))
 def test_a_cut_text_is_read_as_the_whole(text: str, limit: int, choice: int) -> None:
@@ -85,6 +149,7 @@ def test_a_cut_text_is_read_as_the_whole(text: str, limit: int, choice: int) -> 
     check("text", bytes((limit, choice)) + text.encode())
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(text=st.one_of(TEXTS, BLOCKS), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=20))
 def test_sentences_do_not_depend_on_how_a_text_is_cut(text: str, sizes: list[int]) -> None:
@@ -109,6 +174,7 @@ CONFIGS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(config=CONFIGS)
 def test_a_config_of_any_json(config: Any) -> None:

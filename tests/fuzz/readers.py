@@ -42,6 +42,7 @@ from tacotron2.text import CLEANERS, read_symbols
 SECONDS = 2.0  # of the processor, for each kilobyte that has begun
 MEGABYTES = 256  # that a reader may add to the resident memory of the process, for inputs of up to LONGEST bytes
 LONGEST = 4096  # bytes of an input
+CORPUS = Path(__file__).parent / "corpus"
 N_MELS = 4
 STAGES = SPEC.inference
 OPTIONS = default_options()
