@@ -173,12 +173,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    """A server process for all tests that leave it as it was."""
-    from tests.serving.server_process import serve
+    """A server process for the tests of a file."""
+    from tests.serving.server_process import PATIENCE, serve
 
-    with serve("--seed", 3, "--max-queue", 32) as ready:
+    with serve("--seed", 3, "--max-queue", 32, "--grace", PATIENCE) as ready:
         yield ready
 
 

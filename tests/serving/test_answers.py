@@ -36,16 +36,11 @@ def test_each_question_of_the_file_has_its_own_answer(knowledge):
     [
         ("could you please tell me how many days there are in a week", (), "There are seven days in a week."),
         ("How many minutes are in an our?", (), "There are sixty minutes in an hour."),
-        ("HOW MANY LEGS DOES A SPIDER HAVE", (), "A spider has eight legs."),
-        ("Whats the capital of Germany", (), "The capital of Germany is Berlin."),
         ("Who won the election?", (), NO_ANSWER),
         ("What is the capital of Spain?", (), NO_ANSWER),  # not Paris, which has all words but one
         ("How many legs does a chair have?", (), NO_ANSWER),
-        ("the", (), NO_ANSWER),
         ("…", (), NO_ANSWER),
         ("And of Italy?", (), NO_ANSWER),
-        ("And of Italy?", (CAPITAL,), "The capital of Italy is Rome."),
-        ("What is the capital of Spain?", (CAPITAL,), NO_ANSWER),
         ("How many legs does a dog have?", (CAPITAL,), LEGS.answer),
         ("Please say that again.", (), NO_REPEAT),
         ("And of Italy?", (LEGS, CAPITAL), "The capital of Italy is Rome."),
@@ -68,17 +63,6 @@ def test_problems_of_a_file_are_listed_together(tmp_path):
     file.write_text("# nothing\n")
     with pytest.raises(DataError, match="no entry, expected lines"):
         read_entries(file)
-    with pytest.raises(DataError, match="no such file; expected a text file"):
-        read_entries(tmp_path / "missing.txt")
-
-
-def test_a_question_of_its_own_comes_before_a_follow_up(knowledge, tmp_path):
-    """Both entries fit in full: the first with the words of the question before, the second alone."""
-    file = tmp_path / "answers.txt"
-    file.write_text("What is the capital of France?|Paris.\nWhat is a capital?|A city.\n")
-    knowledge = Knowledge(file)
-    assert ask(knowledge, "What is a capital?", Turn("What is France?", "A country.")) == "A city."
-    assert ask(knowledge, "And the capital?", Turn("What is France?", "A country.")) == "Paris."
 
 
 def answer_of(endpoint: Endpoint) -> str:
@@ -112,14 +96,10 @@ def test_events_as_some_endpoints_write_them(endpoint):
     ("status", "body", "message"),
     [
         (401, '{"error": {"message": "wrong key", "type": "auth"}}', "HTTP 401: wrong key"),
-        (500, "<html>broken</html>", "HTTP 500: <html>broken"),
-        (404, "", "HTTP 404: no message"),
         (500, "x" * 5000, f"HTTP 500: {'x' * 200}"),
         (200, 'data: {"error": {"message": "overloaded"}}\n\n', ": overloaded"),
         (200, "data: hello\n\n", "event 'hello', expected a chat completion's chunk"),
         (200, 'data: {"choices": [{"text": "old"}]}\n\n', "expected a chat completion's chunk"),
-        (200, "data: [DONE]\n\n", "the answer is empty"),
-        (200, "", "the answer is empty"),
         (200, chunk(" ") + chunk("\n"), "the answer is empty"),
     ],
 )
@@ -130,7 +110,7 @@ def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
     assert endpoint.url in str(error.value) and message in str(error.value) and len(str(error.value)) < 300
 
 
-def test_an_answer_arrives_in_pieces_until_the_endpoint_is_silent(endpoint, monkeypatch):
+def test_an_answer_arrives_in_pieces_until_the_endpoint_is_silent(endpoint):
     import httpx
 
     sent = []
@@ -147,9 +127,6 @@ def test_an_answer_arrives_in_pieces_until_the_endpoint_is_silent(endpoint, monk
     assert next(pieces) == " Two." and endpoint.timeout == 7.0
     with pytest.raises(DataError, match=r"no answer \(timed out\)"):
         next(pieces)
-    monkeypatch.undo()
-    with pytest.raises(DataError, match="no answer"):
-        list(ChatEndpoint("http://127.0.0.1:9/v1", "parrot", None, "", 5)("Is it?", []))
 
 
 def test_flags_that_do_not_fit_are_named_together():

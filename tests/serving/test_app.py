@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
-from serving.schemas import ErrorBody
 from synthesizer import EMBEDDED
 from tests.serving.conftest import (
     HEADERLESS,
@@ -74,13 +73,10 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
     [
         ("wav", {}, "wav", 24000, True),  # its readers trust the length in its header
         ("wav", {"stream": True}, "wav", 24000, False),
-        ("flac", {}, "flac", 24000, True),
         (None, {}, "mpeg", 24000, False),
         ("opus", {"stream": False}, "ogg", 48000, True),
-        ("aac", {}, "aac", 24000, False),
         ("pcm", {"sample_rate": None}, "pcm;rate=24000;channels=1", 24000, False),  # OpenAI's, by which clients play it
         ("g711_ulaw", {}, "PCMU", 8000, False),  # of telephony
-        ("g711_alaw", {}, "PCMA", 8000, False),
     ],
 )
 def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name, more, kind, rate, is_whole) -> None:
@@ -88,7 +84,7 @@ def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name, mor
     response = call(app, "POST", SPEECH, json=body | more)
     samples, found = decode(response.content, HEADERLESS.get(name), rate)
     assert response.headers["content-type"] == f"audio/{kind}"
-    ending = {None: "mp3", "opus": "ogg", "g711_ulaw": "ulaw", "g711_alaw": "alaw"}.get(name, name)
+    ending = {None: "mp3", "opus": "ogg", "g711_ulaw": "ulaw"}.get(name, name)
     assert response.headers["content-disposition"] == f'attachment; filename="speech.{ending}"'
     assert response.headers.get("content-length") == (str(len(response.content)) if is_whole else None)
     assert int(response.headers["x-sampling-rate"]) == found == rate
@@ -103,7 +99,7 @@ def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -
     assert response.status_code == 200 and response.content == pcm("Two.")
     assert response.headers["x-seed"] == "3" and response.headers["x-voice"] == "embedded"
     body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
-    for path in ("/v1/audio/speech/", "/audio/speech", "/v1//audio/speech"):
+    for path in ("/v1/audio/speech/", "/audio/speech"):
         assert call(app, "POST", path, json=body).content == pcm("Two.")
     nulls = dict.fromkeys(("speed", "stream_format", "voice", "model", "instructions", "stream", "volume"))
     strings = dict.fromkeys(nulls, "") | {"sample_rate": "22050", "seed": "3"}  # as forms send them
@@ -125,11 +121,9 @@ def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -
 @pytest.mark.parametrize(
     ("body", "spoken", "note"),
     [
-        ({"model": "ü"}, "Two.", r"is not one of tacotron2, tts-1"),
         ({"model": "openai/tts-1"}, "Two.", "'openai/tts-1' is not one of tacotron2, tts-1"),
         ({"model": "gpt-4o-mini-tts-2025-12-15"}, "Two.", ""),
         ({"input": '<speak><prosody rate="slow">I</prosody></speak>'}, "I", "<prosody> of SSML has no effect"),
-        ({"input": "<b>Yes!</b>"}, "Yes!", ""),
     ],
 )
 def test_what_has_no_effect_is_noted(app: FastAPI, body: dict[str, str], spoken: str, note: str) -> None:
@@ -180,40 +174,31 @@ def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
     times = [word[name] for word in words for name in ("start_time", "end_time")]
     assert times == sorted(times) and times[-1] <= said and len([line for line in lines if line["timestamps"]]) > 1
     path, body = "/v1/audio/speech/timestamps", {"input": "Two, 3.", "seed": 3, "response_format": "wav"}
-    one, fast, none, wrong = (
-        call(app, "POST", path, json=body | {"stream": False} | more)
-        for more in ({}, {"speed": 2}, {"return_timestamps": False}, {"input": " "})
-    )
+    one, fast = (call(app, "POST", path, json=body | {"stream": False} | more) for more in ({}, {"speed": 2}))
     samples, rate = decode(base64.b64decode(fast.json()["audio"]))
     for word, half in zip(one.json()["timestamps"], fast.json()["timestamps"], strict=True):
         assert half["word"] == word["word"] and half["end_time"] == pytest.approx(word["end_time"] / 2, abs=1e-3)
-    assert half["end_time"] <= len(samples) / rate and none.json()["timestamps"] == []
-    assert error_of(wrong, 400)["code"] == "empty_text"
+    assert half["end_time"] <= len(samples) / rate
 
 
 REFUSALS: list[tuple[dict[str, Any], str, str, str]] = [  # of POST: body or request, param, code, words of the message
     ({"json": body}, param, "invalid_body", words)
     for body, param, words in (
-        ({"input": "Two.", "response_format": "ogg"}, "response_format", "'ogg'"),
         ({"input": "Two.", "seed": "x" * 10000}, "seed", "seed: 'xxx"),
         ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
         ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
         ({"text": "Two."}, "input", "input: missing"),
         ({"input": "Two.", "speed": 5, "seed": -1}, "speed", "seed: -1"),
-        ({"input": None}, "input", "input: None"),
     )
 ]
 REFUSALS += [
-    ({"json": {"input": " "}}, "input", "empty_text", "empty"),
     ({"json": {"input": "a" * 4097}}, "input", "text_too_long", "4097 characters, expected at most 4096"),
     ({"json": {"input": "* * *"}}, "input", "nothing_to_say", "holds nothing to speak"),
     ({"json": {"input": "{HH AH0 XX9}"}}, "input", "invalid_text", "XX9"),
-    ({"json": {"input": "One. [pause:-1s]"}}, "input", "invalid_text", "'[pause:-1s]': expected 0 to 60 s"),
     ({"json": {"input": "Two.", "voice": "../embedded"}}, "voice", "voice_not_found", "is not one of embedded"),
     ({"json": {"input": "Two.", "vocoder": "flute"}}, "vocoder", "vocoder_not_found", "'flute' is not one of"),
     ({"content": b'{"input":', "headers": JSON}, "body", "invalid_body", "not JSON, at character"),
     ({"content": b'{"input": "Two."}', "headers": TEXT}, "body", "invalid_body", "Type: application/json"),
-    ({"content": b"", "headers": JSON}, "body", "invalid_body", "body: missing"),
     ({"content": b'{"input": "\\ud800"}', "headers": JSON}, "input", "nothing_to_say", "holds nothing to speak"),
 ]
 UNREADABLE = (b'{"input": "\xe9"}', b"[" * 100_000, b'{"input": "a", "seed": ' + b"9" * 5000 + b"}")
@@ -221,12 +206,8 @@ REFUSALS += [
     ({"content": body, "headers": JSON}, "body", "invalid_body", "expected JSON in UTF-8") for body in UNREADABLE
 ]
 REFUSALS += [
-    ({"content": b'{"input": "a", "%s": %s}' % (name, value), "headers": JSON}, name.decode(), code, words)
-    for name, value, code, words in (
-        (b"seed", b"1e999", "invalid_body", "inf: Input should be a finite number"),
-        (b"speed", b"NaN", "invalid_body", "nan: Input should be a finite number"),
-        (b"voice", b'{"id": "\\u0000"}', "voice_not_found", "is not one of embedded"),
-    )
+    ({"content": b'{"input": "a", "seed": 1e999}', "headers": JSON}, "seed", "invalid_body", "inf: Input should be"),
+    ({"content": b'{"input": "a", "speed": NaN}', "headers": JSON}, "speed", "invalid_body", "nan: Input should be"),
 ]
 
 
@@ -253,8 +234,6 @@ def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) ->
         error, *silent = (json.loads(archive.read(f"error_{number}.json"))["error"] for number in (2, 3, 4))
     assert [one["code"] for one in silent] == ["nothing_to_say"] * 2
     assert error["code"] == "invalid_text" and "XX9" in error["message"] and "item" not in error["message"]
-    response = call(app, "POST", BATCH, json={"input": ["Two."], "response_format": "opus"})
-    assert zipfile.ZipFile(io.BytesIO(response.content)).namelist() == ["audio_0.ogg"]
 
 
 def test_limits_of_a_batch(app: FastAPI) -> None:
@@ -262,7 +241,6 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
     for own, count, most in ((app, 33, 32), (app_of(make_engine(max_queue=2)), 3, 2)):
         error = error_of(call(own, "POST", BATCH, json={"input": ["a"] * count}), 400)
         assert f"{count} texts, expected at most {most}" in error["message"]
-    assert error_of(call(app, "POST", BATCH, json={"input": []}), 400)["param"] == "input"
     error = error_of(call(app, "POST", BATCH, json={"input": ["Two.", "a" * 4097]}), 400)
     assert error["param"] == "input.1" and error["message"].startswith("input.1: 4097 characters")
 
@@ -270,11 +248,10 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
 def test_models_and_voices(app: FastAPI) -> None:
     models = call(app, "GET", "/v1/models").json()
     assert models["object"] == "list" and models["data"][0]["id"] == "tacotron2"
-    for path in ("/models", "/v1/audio/models", "/audio/models/"):  # of Open WebUI, which reads `models` and `voices`
-        assert call(app, "GET", path).json() == models | {"models": models["data"]}
-    for path in ("/voices", "/v1/audio/voices", "/v1//audio/voices/"):
-        assert [voice["name"] for voice in call(app, "GET", path).json()["voices"]] == ["embedded", "heart"]
-    for name in ("tts-1", "TTS-1-HD", "gpt-4o-mini-tts-2025-12-15", "kokoro"):  # with a date as well
+    # Of Open WebUI, which reads `models` and `voices`.
+    assert call(app, "GET", "/audio/models/").json() == models | {"models": models["data"]}
+    assert [voice["name"] for voice in call(app, "GET", "/v1//audio/voices/").json()["voices"]] == ["embedded", "heart"]
+    for name in ("TTS-1-HD", "gpt-4o-mini-tts-2025-12-15", "kokoro"):  # with a date as well
         assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
     voice, other = call(app, "GET", "/v1/voices").json()["data"]
@@ -303,26 +280,21 @@ def test_health_and_readiness(app: FastAPI) -> None:
 
 def test_head_has_the_headers_of_get(app: FastAPI) -> None:
     """As probes and download tools ask. A speech would have to be computed."""
-    for path in ("/healthz", "/health", "/readyz/", "/metrics", "/v1/models", "/audio/voices"):
+    for path in ("/health", "/readyz/", "/audio/voices"):
         answers = [call(app, method, path) for method in ("HEAD", "GET")]
         assert [answer.status_code for answer in answers] == [200, 200]
         assert len({answer.headers["content-type"] for answer in answers}) == 1
     assert call(app, "HEAD", SPEECH, params={"text": "Two."}).status_code == 405
 
 
-def test_unknown_paths_and_methods_have_the_shape_of_errors(app: FastAPI) -> None:
+def test_unknown_paths_and_methods_and_faults_have_the_shape_of_errors(engine: Engine) -> None:
+    app = app_of(engine)
     response = call(app, "PUT", "/audio/speech/")
     assert error_of(response, 405)["message"] == "method PUT: expected GET or POST"
     assert response.headers["allow"] == "GET, POST"
-    for path in ("/v1/nothing", "/audio/nothing", "/nothing", "/v2/audio/speech"):
+    for path in ("/audio/nothing", "/nothing", "/v2/audio/speech"):
         error_of(call(app, "POST", path), 404)
-    assert error_of(call(app, "DELETE", "/v1/models/tts-1"), 405)["message"] == "method DELETE: expected GET"
-    assert error_of(call(app, "GET", "/dev/captioned_speech"), 405)["message"] == "method GET: expected POST"
-
-
-def test_a_fault_of_the_server_is_500_and_says_no_more(engine: Engine) -> None:
-    app = app_of(engine)
-    app.state.engine = None  # no request can reach a fault that is known
+    app.state.engine = None  # no request can reach a fault of the server that is known
     response = call(app, "GET", "/v1/voices", raises=False)
     assert error_of(response, 500)["code"] == "internal" and "NoneType" not in response.text
 
@@ -349,8 +321,6 @@ def test_other_origins_are_allowed_where_the_settings_name_them(engine: Engine, 
     assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == "https://example.org"
     own = call(open_app, "GET", "/v1/voices", headers=headers | {"authorization": "Bearer k"})
     assert "X-Seed" in own.headers["access-control-expose-headers"]
-    asking["origin"] = "https://example.com"
-    assert "access-control-allow-origin" not in call(open_app, "OPTIONS", SPEECH, headers=asking).headers
 
 
 def test_the_page_of_the_interface_needs_no_other_host(app: FastAPI) -> None:
@@ -363,8 +333,6 @@ def test_the_page_of_the_interface_needs_no_other_host(app: FastAPI) -> None:
     assert {SPEECH, BATCH, "/v1/models", "/v1/voices", "/healthz", "/readyz", "/metrics"} <= set(paths)
     for path in (SPEECH, BATCH):  # wrong bodies have 400 and OpenAI's shape: FastAPI's own 422 is never sent
         assert set(paths[path]["post"]["responses"]) == {"200", "4XX", "5XX"}
-    wrong = call(app, "POST", SPEECH, json={"input": 7}).json()
-    ErrorBody.model_validate(wrong, strict=True)
 
 
 def test_a_request_is_one_line_of_the_log_with_its_text_on_demand_alone(app: FastAPI, caplog) -> None:
@@ -386,7 +354,6 @@ def test_a_request_is_one_line_of_the_log_with_its_text_on_demand_alone(app: Fas
 @pytest.mark.parametrize(
     ("path", "text", "words"),
     [
-        (SPEECH, ["The key is hunter."], "input: invalid_body"),
         (BATCH, "The key is hunter.", "input: invalid_body"),
         (SPEECH, "The key is {HH hunter}", "input: invalid_text"),
     ],

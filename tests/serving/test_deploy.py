@@ -63,7 +63,6 @@ def test_commands_have_flags_that_exist_and_time_to_stop(monkeypatch) -> None:
         ("", {"TTS_HOST": "0.0.0.0", "TTS_PORT": "8000"}, "127.0.0.1:8000"),
         ("--port 9000 --host=::", {"TTS_PORT": "8000"}, "[::1]:9000"),
         ("--port 1 --port=2 --host 10.0.0.7", {}, "10.0.0.7:2"),
-        ("--wyoming-port 10200 --no-page", {"TTS_PORT": "7000"}, "127.0.0.1:7000"),
     ],
 )
 def test_the_health_check_asks_where_the_server_listens(words: str, variables: dict, place: str) -> None:

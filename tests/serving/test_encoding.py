@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from common.audio.audio_processing import to_pcm
-from common.audio.tempo import Filter, tempo_factors
 from serving.encoding import CODECS, AudioEncoder, wav_header
 from tests.serving.conftest import HEADERLESS, decode
 
@@ -67,17 +66,14 @@ def test_readers_read_a_wav_of_unknown_length_to_its_end(tmp_path: Path) -> None
     assert soundfile.info(path).frames == count
     with wave.open(str(path)) as file:
         assert file.getparams()[:3] == (1, 2, RATE) and file.readframes(10**9) == data[44:]
-    probe = ["ffprobe", "-v", "error", "-show_entries", "format=duration", "-of", "csv=p=0"]
-    for command, expected in (([*probe, path], f"{SECONDS:f}"), (["sox", path, "-t", "raw", "-"], data[44:])):
-        if shutil.which(command[0]):
-            found = subprocess.run(command, capture_output=True)
-            assert (found.stdout if isinstance(expected, bytes) else found.stdout.decode().strip()) == expected
-            assert found.stderr == b"" or command[0] != "sox"
+    if shutil.which("sox"):
+        found = subprocess.run(["sox", path, "-t", "raw", "-"], capture_output=True)
+        assert found.stdout == data[44:] and found.stderr == b""
 
 
 @pytest.mark.parametrize("name", ["wav", "flac", "mp3", "opus"])
 def test_a_whole_file_states_its_length(name: str) -> None:
-    """All its bytes come at the end. LAME tells decoders what it has padded, which libsndfile leaves alone."""
+    """LAME tells decoders what it has padded, which libsndfile leaves alone."""
     encoder = AudioEncoder(name, RATE, whole=True)
     assert b"".join(map(encoder.encode, parts(tone()))) == b""
     info = soundfile.info(io.BytesIO(encoder.finish()))
@@ -95,13 +91,17 @@ def test_bytes_come_before_the_end(name: str) -> None:
     assert len(samples) / rate > 0.5 and not re.search(b"Xing|Info", first[:500])
 
 
-@pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 1.5, 4.0])
+@pytest.mark.parametrize("speed", [0.25, 0.4, 1.5, 4.0])
 def test_speed_changes_the_duration_and_not_the_pitch(speed: float) -> None:
     samples = np.frombuffer(encode("pcm", tone(), speed), "<i2") / 32768
     assert len(samples) / RATE == pytest.approx(SECONDS / speed, abs=0.1)
     assert pitch(samples, RATE) == pytest.approx(PITCH, abs=2)
-    assert np.prod(list(tempo_factors(speed))) == pytest.approx(speed)
-    assert all(factor >= 0.5 for factor in tempo_factors(speed))
+    assert AudioEncoder("pcm", RATE, speed, 8000).seconds(torch.zeros(RATE)) == 1 / speed
+
+
+def test_samples_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        AudioEncoder("mp3", RATE).encode(torch.tensor([float("nan")]))
 
 
 @pytest.mark.parametrize("rate", [24000, 16000, 44100])
@@ -121,24 +121,6 @@ def test_another_rate_has_no_seams(rate: int) -> None:
         samples = torch.tensor(np.frombuffer(data, "<i2") / 32768)
         assert len(samples) == math.ceil(count * rate / RATE)  # those before the end of the last one
         assert (samples - chord(len(samples), rate))[100:-100].abs().sum() < 1e-4 * len(samples)
-
-
-@pytest.mark.parametrize("name", sorted(CODECS))
-def test_a_stream_without_audio_is_a_file_without_samples(name: str) -> None:
-    encoder = AudioEncoder(name, RATE)
-    data = encoder.encode(torch.zeros(0)) + encoder.finish()
-    assert data == wav_header(RATE) if name == "wav" else len(data) < 10000
-
-
-def test_samples_through_the_filters_are_as_they_were_and_none_is_infinite() -> None:
-    """At the audio's own rate and speed, above full scale as well."""
-    audio = 1.5 * torch.randn(5000).clamp(-1, 1)
-    filters = Filter(RATE, 1.0, RATE)
-    samples = [filters.process(part) for part in audio.split(999)]
-    assert torch.equal(torch.cat([*samples, filters.finish()]), audio)
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        AudioEncoder("mp3", RATE).encode(torch.tensor([float("nan")]))
-    assert AudioEncoder("pcm", RATE, 2.0, 8000).seconds(torch.zeros(RATE)) == 0.5
 
 
 def test_the_last_samples_reach_the_file() -> None:

@@ -1,21 +1,16 @@
 """The engine: the sound of the library alone and under load, batches, limits, cancellation and stopping."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
-from common.checkpoint.files import CHECKSUM
-from common.errors import DataError
 from common.spec import SENTENCE_PAUSE, Piece
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream
-from synthesizer import EMBEDDED, Line, Synthesizer
+from synthesizer import Line, Synthesizer
 from tests.serving.conftest import (
     LONG,
     TEXTS,
@@ -51,14 +46,13 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     """Requests of several settings at once: the batch of mels, the other requests and their vocoders change no bit."""
     requests = [SpeechRequest(text=text, seed=10 + i) for i, text in enumerate([*TEXTS, LONG])]
     requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", sigma=0.5, denoising_strength=0.1)]
-    requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", denoising_strength=0.0)]
     requests += [SpeechRequest(text=TEXTS[0], seed=4, number=3)]
     requests += [SpeechRequest(text="[pause:0.2s]Title\n\nB[pause:1.5s] <b>No.</b>[pause:0.1s]", seed=5)]
     before = sample(engine, "tts_batch_size_count"), sample(engine, "tts_batch_size_sum")
     sounds = run(collect_all(engine, requests))
     batches = sample(engine, "tts_batch_size_count") - before[0]
     pieces = sample(engine, "tts_batch_size_sum") - before[1]
-    assert pieces == 10 + len(library_voice().cut_line(Line(LONG)))
+    assert pieces == 9 + len(library_voice().cut_line(Line(LONG)))
     assert batches < pieces  # several pieces were one batch
     for request, sound in zip(requests, sounds, strict=True):
         settings = {"vocoder": request.vocoder, "denoising_strength": request.denoising_strength}
@@ -88,10 +82,7 @@ def test_silence_between_sentences_can_be_chosen() -> None:
     with running_engine(sentence_pause=1.0) as engine:
         audio, stream = speak(engine, text="Yes! Two.", seed=1)
         assert [piece.text for piece in stream.pieces] == ["Yes!", "Two."]
-        speech = stream.speech
-        assert torch.equal(speech.audio, audio) and speech.pieces == 2 and speech.mel.shape[0] == 80
-        assert speech.alignment.shape[1] == max(map(len, stream.symbols)) and stream.symbols[0][:3] == list("yes")
-        (single, _), first = speak(engine, text="Yes!", seed=1), reference("Yes!", 1)
+        assert torch.equal(stream.speech.audio, audio)
         for text, number, expected in (  # the text's own pauses take the place of silence
             ("Yes![pause:0.5s]\nTwo.", 0, 0.5),
             ("Yes![pause:0.5s] Two.", 0, 0.5),
@@ -100,26 +91,15 @@ def test_silence_between_sentences_can_be_chosen() -> None:
         ):
             pieces = speak(engine, text=text, number=number)[1].pieces
             assert sum(piece.lead + piece.pause for piece in pieces) == expected
+    first = reference("Yes!", 1)
     silence = audio[len(first) :][:22050]
-    assert torch.equal(single, first) and torch.equal(audio[: len(first)], first)
+    assert torch.equal(audio[: len(first)], first)
     assert len(silence) == 22050 and not silence.any() and len(audio) > len(first) + 22050 + 1000
-
-
-def test_a_seed_is_drawn_unless_the_server_or_the_request_has_one() -> None:
-    """test_server.py has a server with one."""
-    assert len({make_engine().choose_seed(None) for _ in range(3)}) == 3
-    assert [make_engine(seed=8).choose_seed(seed) for seed in (None, 0)] == [8, 0]
 
 
 @own_engine(max_queue=2, batching=False)
 async def test_metrics_of_each_result(engine: Engine) -> None:
     """Characters count once a text is accepted, whatever becomes of it; audio as far as it was computed."""
-
-    def counts(name: str) -> dict[str, float]:
-        results = ("ok", "cancelled", "timeout", "invalid_text", "overloaded")
-        found = {result: sample(engine, name, voice="embedded", result=result) for result in results}
-        return {result: count for result, count in found.items() if count}
-
     first = engine.submit(SpeechRequest(text="Two.", seed=1))
     waiting = engine.submit(SpeechRequest(text="Good morning.", seed=1))
     waiting.cancel()
@@ -136,11 +116,11 @@ async def test_metrics_of_each_result(engine: Engine) -> None:
     assert sample(engine, "tts_characters_total", voice="embedded") == len("Two.Good morning.{XX}") + len(LONG)
     seconds = (first.samples + waiting.samples + whole.samples) / 22050
     assert sample(engine, "tts_audio_seconds_total", voice="embedded") == pytest.approx(seconds)
-    assert waiting.samples == 0
     assert first.samples == len(reference("Two.", 1)) and whole.samples < len(reference(LONG, 1)) / 2
     assert sample(engine, "tts_first_byte_seconds_sum") == pytest.approx(first.first)
     assert sample(engine, "tts_request_seconds_sum") > first.first
-    assert counts("tts_requests_total") == {"ok": 1, "cancelled": 2, "invalid_text": 1}
+    for result, count in {"ok": 1, "cancelled": 2, "invalid_text": 1, "timeout": 0, "overloaded": 0}.items():
+        assert sample(engine, "tts_requests_total", voice="embedded", result=result) == count
     assert sample(engine, "tts_first_byte_seconds_count") == sample(engine, "tts_request_seconds_count") == 1
     await until(lambda: sample(engine, "tts_active_requests") == 0)
 
@@ -164,8 +144,8 @@ async def test_audio_that_nobody_reads_holds_its_place(engine: Engine) -> None:
 
 @own_engine(max_batch=2)
 async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engine) -> None:
-    text, active = LONG[:96], set()
-    streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=text, seed=1)))) for _ in range(4)]
+    active = set()
+    streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=LONG[:48], seed=1)))) for _ in range(4)]
     while not all(stream.done() for stream in streams):
         active.add(sample(engine, "tts_active_requests"))
         await asyncio.sleep(0.01)
@@ -176,11 +156,11 @@ async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engi
 @own_engine(batching=False)
 async def test_time_passes_before_the_first_part_and_without_progress(engine: Engine) -> None:
     """A text whose computation takes longer than --timeout is spoken to its end."""
-    old, waiting = (engine.submit(SpeechRequest(text=LONG[:96], seed=1)) for _ in range(2))
+    old, waiting = (engine.submit(SpeechRequest(text=LONG[:48], seed=1)) for _ in range(2))
     first = await anext(old)
     old.start -= 1000
     waiting.clock.progress -= 1000
-    assert torch.equal(torch.cat([first, await collect(old)]), reference(LONG[:96], 1))
+    assert torch.equal(torch.cat([first, await collect(old)]), reference(LONG[:48], 1))
     with pytest.raises(RequestError, match="did not begin within 60 seconds"):
         await collect(waiting)
     stuck = engine.submit(SpeechRequest(text=LONG, seed=1))
@@ -253,25 +233,21 @@ def test_a_text_without_audio_is_an_error_of_no_other_request(engine: Engine) ->
     assert torch.equal(sound, reference("Two.", 1))
 
 
-class FailingVocoder:
-    """A vocoder whose memory does not suffice, or that has another fault."""
+class LargeVocoder:
+    """A vocoder whose memory does not suffice."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def with_settings(self, seed: int, sigma: float, strength: float) -> "FailingVocoder":
+    def with_settings(self, seed: int, sigma: float, strength: float) -> "LargeVocoder":
         return self
 
     def stream(self, *args: object) -> Any:
-        raise self.error
+        raise MemoryError
         yield
 
 
 @pytest.mark.parametrize(
     ("vocoder", "code"),
     [
-        (FailingVocoder(MemoryError()), "out_of_memory"),
-        (FailingVocoder(RuntimeError("shapes")), "internal"),
+        (LargeVocoder(), "out_of_memory"),
         (None, "internal"),  # has no settings, so the request fails at its beginning
     ],
 )
@@ -281,9 +257,9 @@ def test_a_computation_that_fails_ends_its_request_alone(vocoder: Any, code: str
         engine.voices._loaded["embedded", "waveglow"].vocoder = vocoder
         failure, sound = run(collect_all(engine, requests, return_exceptions=True))
         assert isinstance(failure, RequestError) and failure.status == 500 and failure.code == code
-        assert failure.kind == "server_error" and "shapes" not in failure.message
+        assert failure.kind == "server_error"
         assert torch.equal(sound, reference("Two.", 1, vocoder="griffin-lim"))
-        assert engine.is_alive and sample(engine, "tts_queue_length") == 0
+        assert engine.is_alive
 
 
 def test_a_piece_that_fails_in_a_batch_is_the_only_one(monkeypatch) -> None:
@@ -305,19 +281,3 @@ def test_a_piece_that_fails_in_a_batch_is_the_only_one(monkeypatch) -> None:
         first, failure, last = run(call())
     assert sizes == [3, 1, 1, 1] and failure.code == "internal"
     assert torch.equal(first, reference("Two.", 1)) and torch.equal(last, reference("Good morning.", 1))
-
-
-def test_a_voice_that_cannot_speak_ends_the_start(tmp_path: Path) -> None:
-    """A copy of the embedded voice whose gate fires at the first step."""
-    with safe_open(EMBEDDED / "tacotron2.safetensors", "pt") as file:
-        weights, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-    weights["decoder.gate_layer.linear_layer.bias"].fill_(100)
-    metadata.pop(CHECKSUM, None)
-    (tmp_path / "broken").mkdir()
-    save_file(weights, tmp_path / "broken" / "tacotron2.safetensors", metadata)
-    engine = make_engine(shares=False, voices=tmp_path, embedded=False)
-    failures: list[bool] = []
-    engine.start(on_failure=lambda: failures.append(True))
-    run(until(lambda: bool(failures)))
-    assert isinstance(engine.failure, DataError) and "no audio for 'Ready.'" in str(engine.failure)
-    assert not engine.ready and not engine.is_alive

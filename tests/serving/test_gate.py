@@ -3,8 +3,6 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serving.config import ServingConfig
 from serving.gate import Gate
 from serving.limits import pace_of
-from serving.logs import JsonFormatter, PlainFormatter, announce
+from serving.logs import JsonFormatter, PlainFormatter
 from serving.metrics import Metrics
 from tests.serving.conftest import run
 
@@ -65,17 +63,11 @@ def call(app: ASGIApp, messages: list[Message], **scope: Any) -> tuple[list[Mess
     return sent, metrics
 
 
-def errors(metrics: Metrics, status: int) -> float:
-    return metrics.registry.get_sample_value("tts_errors_total", {"status": str(status)}) or 0.0
-
-
 @pytest.mark.parametrize(("size", "status"), [(10, 200), (11, 413)])
 def test_a_body_is_limited_by_the_size_that_is_stated_and_counted(size: int, status: int) -> None:
     """The app's handlers answer the exception of what was not stated."""
-    assert (
-        call(answer_200, [{"type": "http.request"}], headers=[(b"content-length", b"%d" % size)])[0][0]["status"]
-        == status
-    )
+    sent, _ = call(answer_200, [{"type": "http.request"}], headers=[(b"content-length", b"%d" % size)])
+    assert sent[0]["status"] == status
     pieces = [{"type": "http.request", "body": b"a" * count, "more_body": count == 4} for count in (4, size - 4)]
     try:
         assert call(answer_200, pieces)[0][0]["status"] == status
@@ -86,12 +78,10 @@ def test_a_body_is_limited_by_the_size_that_is_stated_and_counted(size: int, sta
 @pytest.mark.parametrize(
     ("path", "app", "status", "level"),
     [
-        ("/v1/x", status_of(399), 399, "INFO"),
         ("/v1/x", status_of(400), 400, "INFO"),
         ("/v1/x", leave, 499, "INFO"),
         ("/v1/x", cut, 200, "ERROR"),
         ("/v1/x", stall, 200, "INFO"),
-        ("/v1/models", status_of(200), 200, "INFO"),
         ("/healthz", status_of(200), 200, None),
     ],
 )
@@ -100,15 +90,9 @@ def test_the_status_is_logged_and_errors_are_counted(path, app: ASGIApp, status,
         _, metrics = call(app, [], path=path)
     found = [(record.levelname, record.fields["status"]) for record in caplog.records]
     assert found == ([(level, status)] if level else [])
-    assert errors(metrics, status) == (status >= 400)
-
-
-def test_the_first_of_several_parts_counts(caplog) -> None:
-    streams = [SimpleNamespace(first=first, samples=10, sampling_rate=20) for first in (0.5, None, 0.25)]
-    with caplog.at_level(logging.INFO, logger="serving.access"):
-        call(status_of(200), [], streams=streams)
-    fields = caplog.records[0].fields
-    assert (fields["first_byte"], fields["audio_seconds"]) == (0.25, 1.5)
+    assert metrics.registry.get_sample_value("tts_errors_total", {"status": str(status)}) == (
+        1 if status >= 400 else None
+    )
 
 
 def test_a_line_of_the_log_has_utc_and_milliseconds(monkeypatch) -> None:
@@ -131,16 +115,13 @@ def test_a_line_of_the_log_has_utc_and_milliseconds(monkeypatch) -> None:
     ("settings", "headers", "code"),
     [
         ({}, {}, None),
-        ({}, {"host": "localhost:8000"}, None),
         ({}, {"host": "rebound.example:8000"}, "host_not_allowed"),
         ({"allowed_host": ("speech.example",)}, {"host": "speech.example"}, None),
         ({"allowed_host": ("speech.example",)}, {"host": "other.example"}, "host_not_allowed"),
         ({"allowed_host": ("*",)}, {"host": "other.example"}, None),
         ({"host": "0.0.0.0"}, {"host": "speech.example"}, None),
-        ({}, {"host": "localhost:8000", "origin": "http://localhost:8000"}, None),
         ({}, {"host": "localhost:8000", "origin": "http://localhost:3000"}, "origin_not_allowed"),
         ({"cors_origin": ("https://a.example",)}, {"origin": "https://a.example"}, None),
-        ({"cors_origin": ("https://a.example",)}, {"origin": "https://b.example"}, "origin_not_allowed"),
         ({}, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "origin_not_allowed"),  # a form
         ({}, {"origin": "https://proxy.example", "sec-fetch-site": "same-origin"}, None),
     ],
@@ -163,33 +144,6 @@ def test_the_prefix_of_a_proxy_is_no_part_of_a_path(path: str, found: str) -> No
     paths: list[str] = []
     call(app, [], path=path, config={"root_path": "/speech"})
     assert paths == [found]
-
-
-@pytest.fixture(autouse=True)
-def root() -> Iterator[None]:
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield
-    logging.root.handlers[:], logging.root.level = handlers, level
-
-
-@pytest.mark.parametrize(
-    ("words", "variable", "kind"),
-    [
-        ([], "", "json"),  # stdout of a test is no terminal
-        (["--log-format", "plain"], "", "plain"),
-        (["--log-format=json"], "plain", "json"),
-        (["--port", "0"], "plain", "plain"),
-        (["--help"], "", "none"),
-    ],
-)
-def test_the_first_line(words: list[str], variable: str, kind: str, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("TTS_LOG_FORMAT", variable)
-    announce(words)
-    line = capsys.readouterr().out
-    if kind == "json":
-        assert json.loads(line)["message"] == "loading …"
-    else:
-        assert line[9:] == ("loading …\n" if kind == "plain" else "")
 
 
 def test_a_line_for_a_terminal_has_no_control_characters() -> None:

@@ -1,11 +1,7 @@
-"""Hostile clients of a server process: random and broken requests, paths, slow clients, crowds.
-
-The counts are samples. By hand, with more: HOSTILE=20 pytest tests/serving/test_hostile.py
-"""
+"""Hostile clients of a server process: random and broken requests, paths, slow clients, crowds."""
 
 import asyncio
 import json
-import os
 import resource
 import signal
 import socket
@@ -23,8 +19,8 @@ from tests.serving.conftest import LONG, pcm
 from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, http, request_bytes, serve, wait_until
 
 pytestmark = pytest.mark.slow
-MANY = int(os.environ.get("HOSTILE", "1"))
 MEGABYTE = 2**20
+CROWD = 50  # more than --max-queue
 GROWTH = 200 * MEGABYTE  # of the server's memory through all attacks
 
 
@@ -52,7 +48,7 @@ def test_random_requests_break_no_promise_of_the_openapi_document(server: Server
     pytest.importorskip("schemathesis", reason="schemathesis, of tests/requirements.txt, is not installed")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     words = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--seed", "1"]
-    words += ["--max-examples", str(3 * MANY), "--workers", "2", "--generation-database", "none", "--no-color"]
+    words += ["--max-examples", "2", "--workers", "1", "--generation-database", "none", "--no-color"]
     words += ["--checks", checks, "--continue-on-failure", "--request-timeout", "60"]
     result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
@@ -64,16 +60,13 @@ def test_broken_http_is_refused_and_no_path_reaches_a_file(server: ServerProcess
     for data, statuses in (
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n" * 50, (0, 400)),  # TLS
         (b"GET /v1/none HTTP/9.9\r\n\r\n", (0, 400, 404, 505)),
-        (b"A" * MEGABYTE, (0, 400)),
         (request_bytes(body, headers="X: " + "a" * MEGABYTE + "\r\n"), (0, 400, 431)),
         (request_bytes(body, length=2**62), (413,)),
         (request_bytes(body, headers="Content-Length: 3\r\n"), (0, 400)),
-        (request_bytes(body + b"\r\n", headers="Transfer-Encoding: chunked\r\n"), (0, 400)),
         (chunked + 3 * (b"100000\r\n" + b" " * MEGABYTE + b"\r\n"), (0, 413)),
     ):
         assert server.status_of(data) in statuses, data[:80]
-    paths = ("/v1/models/..%2f..%2fetc%2fpasswd", "/v1/../../etc/passwd", "/%00", "//etc/passwd", "/docs/../..")
-    for path in (*paths, "/page/page.js", "/page.js/../../app.py"):
+    for path in ("/v1/models/..%2f..%2fetc%2fpasswd", "/%00", "//etc/passwd", "/page.js/../../app.py"):
         assert server.status_of(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()) in (400, 403, 404), path
 
 
@@ -82,7 +75,7 @@ def test_clients_that_leave_at_every_stage(server: ServerProcess) -> None:
     data = request_bytes(json.dumps({"input": LONG[:300], "response_format": "pcm"}).encode())
     whole, reset = len(data), struct.pack("ii", 1, 0)
     stages = [(0, 0, b""), (40, 0, b""), (whole - 5, 0, b""), (whole, 0, b""), (whole, 1, b""), (whole, 0, reset)]
-    for sent, read, linger in stages * (5 * MANY):
+    for sent, read, linger in stages * 2:
         with server.connect() as client:
             client.sendall(data[:sent])
             client.recv(read)
@@ -105,9 +98,9 @@ def test_a_crowd_at_once(server: ServerProcess) -> None:
         return answer.status_code
 
     async def ask_all() -> list[int]:
-        limits = httpx.Limits(max_connections=100 * MANY)
+        limits = httpx.Limits(max_connections=CROWD)
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
-            return await asyncio.gather(*(ask(client, number) for number in range(100 * MANY)))
+            return await asyncio.gather(*(ask(client, number) for number in range(CROWD)))
 
     statuses = asyncio.run(ask_all())
     assert set(statuses) == {200, 503} and statuses.count(200) >= 32

@@ -1,4 +1,4 @@
-"""The page in headless Chromium, at the widths of a phone and a desk: speech, words, pause, errors, files, history, a prefix."""
+"""The page in headless Chromium, at a phone's width: speech, words, pause, errors, files, history, a prefix."""
 
 import io
 import json
@@ -21,7 +21,6 @@ from tests.serving.conftest import LONG, pcm, running_engine
 pytestmark = pytest.mark.slow
 TEXT = "There are seven days in a week."
 LARGEST = 60_000  # bytes of all files
-DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 
 @contextmanager
@@ -89,12 +88,8 @@ def write(page, text: str, name: str = "text") -> None:
     )
 
 
-def open_details(page) -> None:
-    page.execute_script("document.getElementById('details').open = true")
-
-
 def speak(page, text: str = TEXT, seed: int = 5) -> None:
-    open_details(page)
+    page.execute_script("document.getElementById('details').open = true")
     write(page, str(seed), "seed")
     write(page, text)
     web.click(page, "speak")
@@ -116,7 +111,6 @@ def file_of(page) -> bytes:
 def test_a_text_is_spoken_shown_and_drawn(page):
     assert text_of(page, "speak") == "Speak" and not is_shown(page, "player")
     speak(page)
-    assert text_of(page, "counter") == "31 of 1,000 characters"
     wait_for_end(page)
     starts = [word["start_time"] for word in page.execute_script("return record.words")]
     for number, word in ((1, "are"), (6, "week.")):
@@ -124,8 +118,7 @@ def test_a_text_is_spoken_shown_and_drawn(page):
         assert page.find_element("css selector", "#spoken .lit").text == word
     web.click(page, "speak")  # go on
     assert text_of(page, "speak") == "Pause"
-    assert file_of(page) == pcm(TEXT, 5) and text_of(page, "status").endswith("s of speech.")
-    assert "seed 5" in text_of(page, "facts")
+    assert file_of(page) == pcm(TEXT, 5) and "seed 5" in text_of(page, "facts")
     mp3 = web.bytes_of(page, page.find_element("id", "mp3").get_property("href"))
     samples, rate = soundfile.read(io.BytesIO(mp3))
     assert len(samples) / rate == pytest.approx(len(pcm(TEXT, 5)) / 2 / 22050, abs=0.1)
@@ -134,11 +127,9 @@ def test_a_text_is_spoken_shown_and_drawn(page):
             return [...pen.getImageData(60, 5, 200, 120).data]"""
         pixels = np.array(page.execute_script(script, name)).reshape(-1, 4)
         assert is_shown(page, name) and len(np.unique(pixels[:, 0])) > 20
-    web.wait(lambda: text_of(page, "speak") == "Speak")  # at the end
 
 
-def test_pause_seek_and_go_on_with_the_word_in_view(page):
-    page.execute_script("document.getElementById('spoken').style.maxHeight = '4rem'")  # as if the text were long
+def test_pause_seek_and_go_on(page):
     speak(page, LONG)
     web.wait(lambda: page.execute_script("return sound.playing && position() > 0.3"))
     web.click(page, "speak")
@@ -150,43 +141,30 @@ def test_pause_seek_and_go_on_with_the_word_in_view(page):
     assert page.execute_script("return position()") == 5 and text_of(page, "time").startswith("0:05 / 0:")
     web.click(page, "play")
     web.wait(lambda: page.execute_script("return position() > 5.2"))
-    assert page.find_element("id", "play").get_attribute("aria-label") == "Pause"
-    page.execute_script("pause(); seek(0.9 * seconds())")
-    script = """const [word, place] = [document.querySelector("#spoken .lit"), document.getElementById("spoken")];
-        const [inner, outer] = [word.getBoundingClientRect(), place.getBoundingClientRect()];
-        return place.scrollTop > 0 && inner.top >= outer.top && inner.bottom <= outer.bottom"""
-    web.wait(lambda: page.execute_script(script))
 
 
 def test_the_newest_text_counts(page):
-    """While another is spoken, at a double click, and by the keyboard."""
-    from selenium.webdriver.common.action_chains import ActionChains
+    """While another is spoken, and by the keyboard."""
     from selenium.webdriver.common.keys import Keys
 
     speak(page, LONG)
     web.wait(lambda: page.execute_script("return sound.playing"))
     write(page, "Two.")
     assert text_of(page, "speak") == "Speak"
-    first = "document.getElementById('speak').addEventListener('click', () => window.wasWhole ??= record.done, true)"
-    page.execute_script(first)  # before the page's own listener
-    ActionChains(page).double_click(page.find_element("id", "speak")).perform()
+    web.click(page, "speak")
     wait_for_end(page)
     assert file_of(page) == pcm("Two.", 5) and text_of(page, "error") == ""
     write(page, "Yes!")
     page.find_element("id", "text").send_keys(Keys.CONTROL, Keys.ENTER)
     web.wait(lambda: page.execute_script("return record?.done && record.text === 'Yes!'"))
     assert file_of(page) == pcm("Yes!", 5)
-    spoken = [item.text.split("\n")[0] for item in page.find_elements("css selector", "#history li")]
-    assert spoken == ["Yes!", "Two.", *([LONG.strip()] if page.execute_script("return wasWhole") else [])]
 
 
 def test_an_error_clears_the_speech_before(page):
     for text, seed, words in (
-        (" ", "5", "Please type a text first."),
-        ("a" * 1001, "5", "This text has 1,001 characters, and 1,000 are allowed. Please shorten it."),
-        ("***", "5", "There are no words in this text."),
+        ("a" * 1001, "5", "1,000 are allowed"),
         ("{HH AH0 XX9}", "5", "XX9"),
-        ("Two.", "x", "Seed: x is not a number."),
+        ("Two.", "x", "Seed: x"),
     ):
         speak(page, "Two.")
         wait_for_end(page)
@@ -219,21 +197,13 @@ def test_speeches_and_the_text_survive_a_reload(page, address):
     assert not page.find_elements("css selector", "#history li")
 
 
-def test_nothing_is_wider_than_the_screen(page):
-    speak(page, "Pneumonoultramicroscopicsilicovolcanoconiosis" * 3)  # wider than a desk's
-    wait_for_end(page)
-    script = """return [...document.querySelectorAll("button, select, input, textarea, summary")]
-        .filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect().height)"""
-    for size in (web.PHONE, DESK):
-        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        assert web.width_of(page) <= size["width"]
-        assert min(page.execute_script(script)) >= 36  # for a finger
-
-
-def test_the_page_is_small_and_asks_no_other_host(page, address):
+def test_the_page_is_small_and_narrow_and_asks_no_other_host(page, address):
     own = sorted(url.removeprefix(address) for url in requested(page))
     assert own == ["", "page.css", "page.js", "v1/voices"]
     assert sum(path.stat().st_size for path in Path(FOLDER).glob("*.[hcj]*")) < LARGEST
+    speak(page, "Pneumonoultramicroscopicsilicovolcanoconiosis" * 2)  # wider than a phone
+    wait_for_end(page)
+    assert web.width_of(page) <= web.PHONE["width"]
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 

@@ -9,11 +9,11 @@ import torch
 
 from common.errors import UsageError
 from common.web.sockets import LARGEST_PORT
-from serving.config import FASTEST, LOUDEST, SLOWEST, ServingConfig
+from serving.config import ServingConfig
 from serving.encoding import CODECS
 from serving.errors import RequestError
 from serving.forecast import LONGEST_WAIT, WorkForecast, work_before
-from serving.schemas import BatchBody, Format, SpeechBody
+from serving.schemas import BatchBody, Format
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, SpeechStream
 from tacotron2.text.markup import ended_sentences
@@ -35,26 +35,18 @@ async def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
     assert firsts[0] and set(firsts) == {firsts[0]}
 
 
-async def test_a_stream_without_audio_ends_by_its_time_and_leaves() -> None:
-    stream = make_stream(0.01)
-    released: list[SpeechStream] = []
-    stream.on_cancel = released.append
-    with pytest.raises(RequestError, match=r"did not begin within 0.01 seconds \(--timeout\)") as caught:
-        await anext(stream)
-    assert caught.value.status == 504 and stream.cancelled and released == [stream]
-
-
 async def test_progress_sets_the_time_back() -> None:
-    """Of the whole answer: a batch's streams share a clock. Without progress it ends."""
-    stream, other = make_stream(0.8), make_stream(0.8)
+    """Of the whole answer: a batch's streams share a clock. Without progress it ends, and leaves."""
+    stream, other = make_stream(0.4), make_stream(0.4)
     other.clock = stream.clock
-    for _ in range(4):
-        await asyncio.sleep(0.25)
+    for _ in range(3):
+        await asyncio.sleep(0.2)
         other.put(torch.zeros(1))
     stream.put(torch.zeros(2))
     assert len(await anext(stream)) == 2
-    with pytest.raises(RequestError, match=r"made no progress for 0.8 seconds \(--timeout\)"):
+    with pytest.raises(RequestError, match=r"made no progress for 0.4 seconds \(--timeout\)") as caught:
         await anext(stream)
+    assert caught.value.status == 504 and stream.cancelled
 
 
 def test_all_problems_are_one_error() -> None:
@@ -70,16 +62,8 @@ def test_all_problems_are_one_error() -> None:
     ServingConfig(**dict.fromkeys(counts, 1), port=LARGEST_PORT, speed=4.0, volume=0.0, sentence_pause=0.0, grace=0.0)
 
 
-def test_requests_may_choose_all_formats_and_the_ends_of_each_range() -> None:
+def test_requests_may_choose_all_formats_and_a_batch_fails_at_its_first_mistake() -> None:
     assert set(get_args(Format)) == set(CODECS)
-    ranges = {"speed": (SLOWEST, FASTEST), "volume": (0, LOUDEST), "seed": (0, 2**32 - 1)}
-    ranges |= {"sigma": (0.0, 10.0), "denoising_strength": (0.0, 10.0)}
-    for name, (least, most) in ranges.items():
-        for value in (least, most):
-            assert getattr(SpeechBody.model_validate({"input": "Two.", name: value}), name) == value
-        for value in (least - 1, most + 1):
-            with pytest.raises(ValueError, match=name):
-                SpeechBody.model_validate({"input": "Two.", name: value})
     with pytest.raises(ValueError, match="1 validation error"):
         BatchBody.model_validate({"input": [7] * 1000})
 
@@ -130,7 +114,7 @@ on in the next.| <b>It ends[pause:1s] here.|</b> And a title="One.| Two." too<br
 SENTENCES, TEXT = [sentence.strip() for sentence in TEXT.split("|")], TEXT.replace("|", "")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
+@pytest.mark.parametrize("size", [1, 3, 20, 1000])
 def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
     cutter = SentenceCutter(ended_sentences)
     pieces = [TEXT[start : start + size] for start in range(0, len(TEXT), size)]
@@ -149,7 +133,6 @@ def test_a_sentence_is_complete_with_the_word_after_it() -> None:
     cutter = SentenceCutter(ended_sentences)
     assert cutter.add("One.\n\n ... \n12.\n") == ["One.", "12."]  # a number is a word
     assert cutter.add("?!") == [] and cutter.finish() == []
-    assert cutter.add(long := "a line of prose that goes on and on without a mark") == [] and cutter.finish() == [long]
     assert cutter.add("A title\nThen") == ["A title"]  # of another text
     for half in ("One.\tTw", "Yes!No", "One. Tw"):
         cutter = SentenceCutter(ended_sentences)

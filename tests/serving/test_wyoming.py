@@ -19,7 +19,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from serving.engine import Engine
 from serving.stream import SpeechRequest
-from serving.wyoming import HERE, Handler, is_among, serve_wyoming
+from serving.wyoming import HERE, is_among, serve_wyoming
 from tests.serving.conftest import LONG, pcm, run, running_engine, sample, until
 from tests.serving.server_process import free_port
 
@@ -109,15 +109,11 @@ def test_each_text_in_pieces_comes_to_its_end(engine: Engine, caplog, pieces, vo
     ("event", "code"),
     [
         ({"data": {"text": " "}}, "empty_text"),
-        ({"data": {"text": "Two.", "voice": {"name": "nobody"}}}, "voice_not_found"),
         ({"data": {"text": "Two.", "voice": {"name": 7}}}, "invalid_body"),
-        ({"data": {"text": None}}, "invalid_body"),
         ({"data": {"text": "\ud800 Two."}}, "invalid_body"),
         ({"data": {}}, "invalid_body"),
-        ({"data_length": 2000000}, "body_too_large"),
         ({"payload_length": 2000000000}, "body_too_large"),
         ({"payload_length": -1}, "invalid_message"),
-        ({"data_length": "9"}, "invalid_message"),
         (b"GET / HTTP/1.1\r\n\r\n", "invalid_message"),
     ],
 )
@@ -167,15 +163,12 @@ def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatc
     assert [voice.name for program in found for voice in program.voices] == ["embedded", "heart"] * 5
 
 
-@pytest.mark.parametrize("reads", [False, True], ids=["nothing", "a little now and then"])
-def test_a_client_that_does_not_keep_up_is_cut_off(reads: bool, monkeypatch) -> None:
+def test_a_client_that_does_not_keep_up_is_cut_off(monkeypatch) -> None:
     """Else its request would keep its place in the queue. No event takes --idle-timeout, and all take longer than the audio."""
     write = AsyncEventHandler.write_event
 
     async def write_late(handler: Any, event: Any) -> None:
-        while not (reads or handler.writer.transport.is_closing()):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(0.6)
         await write(handler, event)
 
     async def steps(client: Any) -> list[str]:
@@ -188,9 +181,9 @@ def test_a_client_that_does_not_keep_up_is_cut_off(reads: bool, monkeypatch) -> 
         return kinds
 
     monkeypatch.setattr(AsyncEventHandler, "write_event", write_late)
-    with running_engine(idle_timeout=2.0, speed=4.0) as engine:
+    with running_engine(idle_timeout=1.0, speed=4.0) as engine:
         kinds = with_client(engine, steps)
-    assert ("audio-chunk" in kinds) == reads and kinds.count("audio-stop") < TEXTS
+    assert "audio-chunk" in kinds and kinds.count("audio-stop") < TEXTS
 
 
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
@@ -207,44 +200,24 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
 
 def test_an_event_that_is_never_complete_ends_the_connection() -> None:
     with running_engine(idle_timeout=0.5) as engine:
-        found = [answers(engine, line) for line in (b"", b'{"type": "synth')]
-    assert [[event.data["code"] for event in events] for events in found] == [["idle"]] * 2
+        assert [event.data["code"] for event in answers(engine, b'{"type": "synth')] == ["idle"]
 
 
-def test_a_payload_is_read_over_and_an_exchange_is_not_idle() -> None:
+def test_a_payload_is_read_over_and_idleness_counts_from_the_end_of_an_answer() -> None:
     """Its audio takes longer to read than --idle-timeout."""
 
     async def steps(client: Any) -> list[str]:
-        await client.write_event(Event("synthesize", {"text": LONG}, payload=b"x" * 100_000))
+        await client.write_event(Event("synthesize", {"text": LONG[:96]}, payload=b"x" * 100_000))
         events = []
         while not events or events[-1].type != "audio-stop":
             events += await read_until(client, "audio-chunk") if not events else [await client.read_event()]
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         await client.write_event(Synthesize("Two.").event())
         return [event.type for event in await read_until(client, "audio-stop")]
 
     with running_engine(idle_timeout=1.0) as engine:
         assert with_client(engine, steps)[0] == "audio-start"
-
-
-def test_idleness_counts_from_the_end_of_an_answer(monkeypatch) -> None:
-    """The client asks again later than --idle-timeout after its first event, and sooner after that one's answer."""
-
-    class Slow(Handler):
-        async def handle_event(self, event: Event) -> bool:
-            await asyncio.sleep(1.2)
-            return await super().handle_event(event)
-
-    async def steps(client: Any) -> str:
-        for _ in range(2):
-            await client.write_event(Ping("on").event())
-            last = (await asyncio.wait_for(client.read_event(), PATIENCE)).type
-            await asyncio.sleep(0.6)
-        return last
-
-    monkeypatch.setattr("serving.wyoming.Handler", Slow)
-    with running_engine(idle_timeout=1.5) as engine:
-        assert with_client(engine, steps) == "pong"
 
 
 def test_connections_beyond_the_limit_and_without_the_key_are_refused() -> None:
@@ -261,10 +234,8 @@ def test_connections_beyond_the_limit_and_without_the_key_are_refused() -> None:
 @pytest.mark.parametrize(
     ("address", "networks", "found"),
     [
-        ("127.0.0.1", (), True),
         ("::1", (), True),
         ("::ffff:127.0.0.1", (), True),
-        ("192.168.1.6", ("192.168.1.5",), False),
         ("192.168.1.6", ("192.168.1.5", "192.168.1.6/24"), True),
         ("::ffff:192.168.1.6", ("192.168.1.0/24",), True),
         ("fe80::1%eth0", ("fe80::/10",), True),
