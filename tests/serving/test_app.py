@@ -353,10 +353,7 @@ def test_a_request_is_one_line_of_the_log_with_its_text_on_demand_alone(app: Fas
 
 @pytest.mark.parametrize(
     ("path", "text", "words"),
-    [
-        (BATCH, "The key is hunter.", "input: invalid_body"),
-        (SPEECH, "The key is {HH hunter}", "input: invalid_text"),
-    ],
+    [(BATCH, "The key is hunter.", "input: invalid_body"), (SPEECH, "The key is {HH hunter}", "input: invalid_text")],
 )
 def test_the_log_of_a_refused_request_has_no_text(app: FastAPI, caplog, path: str, text: Any, words: str) -> None:
     with caplog.at_level(logging.INFO, logger="serving.access"):

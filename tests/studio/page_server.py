@@ -1,13 +1,14 @@
 """The page's server as a process of its own, for tests: its address, and the hosts beyond loopback that it contacts."""
 
+import http.client
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +42,22 @@ class PageServer(NamedTuple):
     @property
     def port(self) -> int:
         return int(self.address.rsplit(":", 1)[1].strip("/"))
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+def ask(server: PageServer, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
+    """Send a request with these headers; `_` in a name stands for `-`."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    with closing(connection):
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        is_stream = "event-stream" in answer.headers.get("content-type", "")
+        return Answer(answer.status, answer.headers, "" if is_stream else answer.read().decode("utf-8", "replace"))
 
 
 def open_project(browser, server: PageServer, name: str) -> None:

@@ -14,7 +14,7 @@ from studio import export, share
 from studio.export import find_download, list_downloads
 from studio.project import Project
 from synthesizer import Synthesizer
-from tests.recipe import run, train_tiny_model
+from tests.recipe import train_tiny_model
 from tests.studio.projects import add_voice
 
 pytestmark = pytest.mark.slow
@@ -60,23 +60,12 @@ def test_only_packed_files_of_the_project_are_downloads(project: Project) -> Non
 def test_targets_that_are_not_installed_are_named_with_their_packages(project: Project, monkeypatch) -> None:
     without = targets.TARGETS["onnx"]._replace(packages=("torch", "no-such-package"))
     monkeypatch.setitem(targets.TARGETS, "onnx", without)
-    missing = "no-such-package: not installed; `bash scripts/exports.sh` installs them"
-    assert targets.missing_parts("onnx") == missing and targets.missing_parts("torchscript") == ""
-    with pytest.raises(DataError, match=f"onnx: {missing}"):
+    with pytest.raises(DataError, match=r"onnx: no-such-package: not installed; `bash scripts/exports\.sh` installs"):
         export.main(words(project, "torchscript", "onnx"))
     assert not (project.root / "exports").exists()  # nothing is written before all targets have been checked
-    monkeypatch.setattr("exports.engines.COMPILERS", ("no-such-compiler",))
-    assert "no C++ compiler, expected one of no-such-compiler" in targets.missing_parts("aotinductor")
-    monkeypatch.undo()
-    monkeypatch.setattr("exports.web.RUNTIME", project.root)
-    if not targets.missing_parts("onnx"):
-        assert "`bash scripts/web.sh` installs them" in targets.missing_parts("web")
 
 
 def test_mistakes_are_errors_in_words(project: Project) -> None:
-    with pytest.raises(DataError, match=r"run python -m studio\.train none --projects \S+ first"):
-        export.main(["none", "torchscript", "--projects", str(project.projects)])
-    assert run("studio/export.py", "mine", "paper").code == 2
     for file in ("waveglow.pt", "config.json"):
         (project.voice / file).write_text("[")
         with pytest.raises(DataError, match=file):

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,11 +14,9 @@ import psutil
 import pytest
 
 from common.errors import DataError
-from common.files import make_folder
 from studio.jobs.jobs import Job, Jobs, State, job_file
-from studio.jobs.run_files import Run, find_process, write_note
+from studio.jobs.run_files import find_process, write_note
 from studio.project import Project, create_project
-from studio.train.process import describe_signal
 from tests.browser import wait as wait_for
 from tests.recipe import ROOT
 
@@ -88,12 +86,6 @@ def test_a_pause_before_the_command_has_begun_waits_for_it(jobs, project, tmp_pa
     assert end(jobs, project).state is State.PAUSED
 
 
-def test_every_command_lets_an_interrupt_in():
-    """The runner starts commands with SIGINT blocked, which before_imports ends."""
-    for command in ("prepare/__main__", "plan/__main__", "train/__main__", "share", "export"):
-        assert "    before_imports()\n" in (ROOT / "studio" / f"{command}.py").read_text()
-
-
 def test_a_run_goes_on_without_its_server_and_a_later_one_finds_it(jobs, project, tmp_path):
     code = (
         "import sys; from pathlib import Path; from studio.jobs.jobs import Jobs; from studio.project import Project;"
@@ -131,57 +123,30 @@ def test_a_stale_run_file_is_recognised(jobs, project):
     os.killpg(job.run.pid, signal.SIGKILL)
 
 
-def test_a_run_of_another_user_lives_and_is_paused_by_him_alone(jobs, project, monkeypatch):
-    """His command line may be hidden, and no signal reaches his process."""
-    job = start(jobs, project, "wait")
-    with monkeypatch.context() as patch:
-        denied = psutil.AccessDenied(job.run.pid)
-        patch.setattr(psutil.Process, "cmdline", lambda self: (_ for _ in ()).throw(denied))
-        patch.setattr(os, "kill", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
-        with pytest.raises(DataError, match="is working on it"):
-            jobs.start(project, "train", [PROBE, "end"])
-        with pytest.raises(DataError, match="mine: another user started this train, and has to pause it"):
-            jobs.pause(project, "train")
-    assert look(jobs, project).state is State.RUNNING
-
-
-def test_two_servers_start_one_run(project, tmp_path, monkeypatch):
+def test_two_servers_start_one_run(jobs, project, tmp_path, monkeypatch):
     """Both look at the same moment, and find the project free."""
-    barrier, results = threading.Barrier(2), []
     check = Jobs.check_free
 
     def check_slowly(self: Jobs, project: Project) -> None:
         check(self, project)
         time.sleep(0.3)
 
-    def launch(self: Jobs, project: Project, name: str, argv: list[str], device: str) -> str:
-        run = Run(identity="1", words=argv, device=device, pid=1, started=1.0, log_start=0)
-        make_folder(project.root / "jobs")
-        write_note(job_file(project, name, "json"), asdict(run))
-        return name
-
-    def start_run() -> None:
-        barrier.wait()
+    def start_run(server: Jobs) -> str:
         try:
-            results.append(Jobs(tmp_path).start(project, "train", ["studio.train", "mine"]))
+            return server.start(project, "train", [PROBE, "wait"]).name
         except DataError as error:
-            results.append(str(error))
+            return str(error)
 
     monkeypatch.setattr(Jobs, "check_free", check_slowly)
-    monkeypatch.setattr(Jobs, "_launch", launch)
-    monkeypatch.setattr("studio.jobs.jobs.find_process", lambda run: run)  # the process lives
-    threads = [threading.Thread(target=start_run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == ["mine: studio.train is working on it; wait until it ends, or pause it", "train"]
+    with ThreadPoolExecutor(2) as pool:
+        results = sorted(pool.map(start_run, [jobs, Jobs(tmp_path)]))
+    assert results == [f"mine: {PROBE} is working on it; wait until it ends, or pause it", "train"]
 
 
 def test_a_damaged_run_file_is_none(jobs, project):
     path = job_file(project, "train", "json")
     path.parent.mkdir()
-    for content in (b"", b"[]", b'{"pid": 1}', b'{"pid": "x", "words": 3}', b"\xff"):
+    for content in (b"", b"[]", b'{"pid": 1}', b"\xff"):
         path.write_bytes(content)
         assert jobs.find(project, "train") is None and jobs.of(project) == []
 
@@ -218,4 +183,3 @@ def test_a_failure_is_shown_by_code_and_last_lines(jobs, project):
     job = end(jobs, project)
     assert (job.state, job.exit_code) == (State.FAILED, -9)
     assert "ended by SIGKILL, perhaps out of memory" in job.message
-    assert describe_signal(signal.SIGTERM) == "SIGTERM"  # memory has no part in it

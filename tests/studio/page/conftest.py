@@ -14,7 +14,8 @@ from tests.studio.projects import add_review_table, add_spoken_voice, add_voice,
 @pytest.fixture(scope="session")
 def projects(tmp_path_factory) -> Path:
     """Projects: `other` with prepared clips, `spoken` with a voice that speaks, and `tiny` with one of tiny models."""
-    folder = tmp_path_factory.mktemp("projects")
+    folder = tmp_path_factory.mktemp("page") / "projects"
+    folder.mkdir()
     add_review_table(make_project(Project(name="other", projects=folder)))
     add_spoken_voice(make_project(Project(name="spoken", projects=folder)))
     add_voice(Project(name="tiny", projects=folder))

@@ -1,65 +1,38 @@
 """Access to the studio's page: the token, names of the machine, other pages, and paths beyond the projects."""
 
-import http.client
 import json
 import os
 import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from tests.browser import PATIENCE, wait
 from tests.recipe import ROOT
-from tests.studio.page_server import PageServer, serve
+from tests.studio.page_server import PageServer, ask
 
 pytestmark = pytest.mark.slow
 SECRET = "a line of another folder"
-ROUTES = ["/", "/config", "/gradio_api/heartbeat/x", "/assets/x.js", "/speak/mine/", "/no/such"]
 TOKEN, PORT = "a-token-of-letters-and-marks", 8010
 
 
-class Answer(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    text: str
-
-
-def ask(server: PageServer, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
-    """Send a request with these headers; `_` in a name stands for `-`."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
-    with closing(connection):
-        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        is_stream = "event-stream" in answer.headers.get("content-type", "")
-        return Answer(answer.status, answer.headers, "" if is_stream else answer.read().decode("utf-8", "replace"))
-
-
 @pytest.fixture(scope="module")
-def projects(tmp_path_factory) -> Path:
-    """Projects with files that no visitor may read, and links that lead out."""
-    folder = tmp_path_factory.mktemp("access")
-    outside, projects = folder / "outside", folder / "projects"
-    for place in (outside, projects / "mine", projects / "inner"):
-        place.mkdir(parents=True)
-    for path in (outside / "secret.txt", outside / "plan.json", projects / "mine" / "notes.txt"):
+def local(server: PageServer, projects: Path) -> PageServer:
+    """The server, with files that no visitor may read, and links that lead out of its projects."""
+    outside = projects.parent / "outside"
+    for place in (outside, projects / "own", projects / "inner"):
+        place.mkdir()
+    for path in (outside / "secret.txt", outside / "plan.json", projects / "own" / "notes.txt"):
         path.write_text(json.dumps({"secret": SECRET}))
     (projects / "linked").symlink_to(outside)
     (projects / "inner" / "plan.json").symlink_to(outside / "plan.json")
     (projects / "inner" / "clips.tsv").symlink_to(outside / "secret.txt")
-    return projects
-
-
-@pytest.fixture(scope="module")
-def local(projects, tmp_path_factory) -> Iterator[PageServer]:
-    with serve(projects, tmp_path_factory.mktemp("local")) as server:
-        yield server
+    return server
 
 
 @pytest.fixture
@@ -74,19 +47,13 @@ def remote() -> Any:
     return testing.TestClient(gate, base_url=f"http://my-machine:{PORT}")
 
 
-def test_loopback_needs_no_token(local):
-    assert local.token == "" and local.address.startswith("http://127.0.0.1:")
-    answer = ask(local, "/")
-    assert answer.status == 200 and "Voice studio" in answer.text
-    assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
-    assert ask(local, "/", Host=f"localhost:{local.port}").status == 200
+def test_loopback_needs_no_token_and_refuses_foreign_names_and_other_pages(local):
+    """A page elsewhere may let its own name stand for 127.0.0.1."""
+    answer = ask(local, "/", Host=f"localhost:{local.port}")
+    assert answer.status == 200 and "Voice studio" in answer.text and answer.headers["X-Frame-Options"] == "SAMEORIGIN"
     origin = local.address.rstrip("/")
     assert ask(local, "/gradio_api/queue/join", "POST", b"{}", Origin=origin).status == 422  # read, and found empty
-
-
-def test_foreign_names_and_other_pages_are_refused_on_loopback(local):
-    """A page elsewhere may let its own name stand for 127.0.0.1."""
-    for path in ROUTES:
+    for path in ("/", "/gradio_api/heartbeat/x", "/speak/own/"):
         for name in ("evil.example", ""):  # others: tests/common/web
             answer = ask(local, path, Host=name)
             assert answer.status == 403 and "this machine alone" in answer.text and SECRET not in answer.text
@@ -136,9 +103,9 @@ def test_a_token_of_ones_own_or_a_generated_one(monkeypatch):
 def escapes(projects: Path) -> list[str]:
     """Paths of files that exist, and that no visitor may read."""
     outside, up = projects.parent / "outside", ("..", "%2e%2e")
-    notes = [*(f"{parent}/mine/notes.txt" for parent in up), "..%2Fmine%2Fnotes.txt"]
-    ours = ["mine/notes.txt", "linked/secret.txt", *(f".uploads/{path}" for path in notes)]
-    theirs = ["/etc/passwd", "%2Fetc%2Fpasswd", f"{ROOT}/README.md", "README.md", "studio/__main__.py"]
+    notes = [*(f"{parent}/own/notes.txt" for parent in up), "..%2Fown%2Fnotes.txt"]
+    ours = ["own/notes.txt", "linked/secret.txt", *(f".uploads/{path}" for path in notes)]
+    theirs = ["/etc/passwd", "%2Fetc%2Fpasswd", f"{ROOT}/README.md", "README.md"]
     return [*theirs, *(f"{projects}/{path}" for path in ours), f"{outside}/secret.txt", f"file://{outside}/secret.txt"]
 
 
@@ -146,7 +113,7 @@ def test_no_route_reads_a_file(local, projects):
     (projects / ".uploads").mkdir(exist_ok=True)
     gradio = [f"/gradio_api/{route}" for route in ("file=", "file/", "stream/")]
     for path in escapes(projects):
-        for route in (*gradio, "/file=", "/static/", "/assets/"):
+        for route in (*gradio, "/static/", "/assets/"):
             answer = ask(local, f"{route}{path}")
             assert answer.status in (403, 404, 405), (route, path, answer)
             assert SECRET not in answer.text and "root:" not in answer.text
@@ -163,7 +130,7 @@ def upload(server: PageServer, name: str, content: bytes) -> str:
     return json.loads(answer.text)[0]
 
 
-@pytest.mark.parametrize("name", ["../../../escape.wav", "/tmp/escape.wav", "..\\..\\escape.wav", "mine/escape.wav"])
+@pytest.mark.parametrize("name", ["../../../escape.wav", "/tmp/escape.wav", "..\\..\\escape.wav", "own/escape.wav"])
 def test_uploads_stay_in_their_folder(local, projects, name):
     path = Path(upload(local, name, b"sound"))
     assert path.resolve().is_relative_to((projects / ".uploads").resolve()) and path.read_bytes() == b"sound"
@@ -174,7 +141,7 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("cut", [10**6, 90, 20], ids=["in the second file", "in the first file", "in a header"])
+@pytest.mark.parametrize("cut", [10**6, 90], ids=["in the second file", "in the first file"])
 def test_an_upload_that_breaks_off_leaves_nothing(local, projects, cut):
     """A closed page left its half file in the folder of uploads for good, and a traceback in the server's output."""
     uploads, output = projects / ".uploads", local.output.read_text()
@@ -186,8 +153,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(local, projects, cut):
     head += "Content-Type: multipart/form-data; boundary=mark\r\n\r\n"
     with socket.create_connection(("127.0.0.1", local.port)) as connection:
         connection.sendall(head.encode() + body[:cut])
-        if cut > 50:
-            wait(lambda: files_in(uploads) != before)
+        wait(lambda: files_in(uploads) != before)
     wait(lambda: files_in(uploads) == before)
     path = Path(upload(local, "whole.wav", b"sound"))
     assert path.read_bytes() == b"sound"
@@ -207,8 +173,7 @@ def test_uploads_of_an_earlier_server_are_removed_once_they_are_old(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path.parent)
     remove_old(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new"]
-    assert (tmp_path / "new" / "a.wav").exists() and tmp_path.parent.exists()
-    remove_old(tmp_path / "none")
+    assert (tmp_path / "new" / "a.wav").exists()
 
 
 def call(server: PageServer, name: str, event: str, data: list[object]) -> str:
@@ -220,9 +185,8 @@ def call(server: PageServer, name: str, event: str, data: list[object]) -> str:
     joined = ask(server, "/gradio_api/queue/join", "POST", json.dumps(body).encode(), Content_Type="application/json")
     assert joined.status == 200, joined
     answers = ""
-    with urlopen(
-        f"{server.address}gradio_api/queue/data?session_hash={body['session_hash']}", timeout=PATIENCE
-    ) as stream:
+    address = f"{server.address}gradio_api/queue/data?session_hash={body['session_hash']}"
+    with urlopen(address, timeout=PATIENCE) as stream:
         while '"process_completed"' not in answers and (line := stream.readline().decode()):
             answers += line
     return answers
@@ -234,7 +198,7 @@ def files_of(folder: Path) -> dict[str, float]:
     return {str(path): path.lstat().st_mtime for path in paths}
 
 
-@pytest.mark.parametrize("project", ["../outside", "linked", None, "inner"])  # others: test_project_files.py
+@pytest.mark.parametrize("project", ["linked", "inner"])  # others: test_project_files.py
 def test_no_event_follows_a_path_or_a_link(local, projects, project):
     """As a project, or in `inner`, whose plan and table are links."""
     events = [
@@ -252,11 +216,11 @@ def test_no_event_follows_a_path_or_a_link(local, projects, project):
     assert files_of(projects.parent) == before
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "README.md", "../projects/mine/notes.txt"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "README.md"])
 def test_files_that_were_not_uploaded_are_not_taken(local, projects, path):
     data = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "a.txt"}
-    answer = call(local, "files", "upload", [[data], "mine"])
+    answer = call(local, "files", "upload", [[data], "own"])
     assert '"success":false' in answer
-    assert not (projects / "mine" / "recordings").exists()
+    assert not (projects / "own" / "recordings").exists()
     assert not list((projects / ".uploads").rglob(Path(path).name))
     assert not local.hosts.exists()  # no other host was contacted

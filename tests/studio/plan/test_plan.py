@@ -47,62 +47,41 @@ def figures(clips=400, available=16.0, seconds=2.0, report=0.0, start=0.0) -> Fi
 
 
 @pytest.mark.parametrize(
-    ("wanted", "available", "batch", "accumulation", "reason"),
+    ("wanted", "available", "batch", "accumulation"),
     [
-        (16, 80, 16, 1, "16 clips a step suit this much data; it fits: 1.00 GB and 0.50 GB for each"),
-        (16, 10.1, 16, 1, "16 clips a step suit this much data"),  # 0.9 x 10.1 = 9.09 >= 1 + 16 x 0.5
-        (16, 8, 8, 2, "16 clips do not fit, 12 do"),  # (7.2 - 1) / 0.5 = 12.4; 8 x 2 keeps the step
-        (16, 2, 1, 16, "16 clips do not fit, 1 do"),
-        (400, 300, 400, 1, "all 400 clips in one step"),
+        (16, 10.1, 16, 1),  # 0.9 x 10.1 = 9.09 >= 1 + 16 x 0.5
+        (16, 8, 8, 2),  # (7.2 - 1) / 0.5 = 12.4; 8 x 2 keeps the step
+        (400, 300, 400, 1),
     ],
 )
-def test_the_batch_fits_into_90_per_cent_of_the_memory(wanted, available, batch, accumulation, reason) -> None:
+def test_the_batch_fits_into_90_per_cent_of_the_memory(wanted, available, batch, accumulation) -> None:
     chosen, steps = proposal.choose_batch(wanted, figures(available=available))
-    assert (chosen.value, steps.value) == (batch, accumulation) and chosen.reason.startswith(reason)
+    assert (chosen.value, steps.value) == (batch, accumulation)
     with pytest.raises(DataError, match=r"M: not even one clip fits into memory \(1\.00 GB and 0\.50 GB"):
         proposal.choose_batch(wanted, figures(available=1.5))
 
 
 @pytest.mark.parametrize(
-    ("minutes", "weights", "expected", "reason"),
+    ("minutes", "weights", "expected"),
     [
-        (8, PUBLISHED, {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
-        (8, SMALL, {"batch_size": 8, "learning_rate": 5e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
-        (30, PUBLISHED, {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150}, "suffice to train all weights"),
-        (30, SMALL, {"batch_size": 16, "learning_rate": 1e-3, "epochs": 150}, "suffice to train all weights"),
-        (30, 0, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
-        (1500, 0, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
+        (8, PUBLISHED, {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]}),
+        (8, SMALL, {"batch_size": 8, "learning_rate": 5e-4, "freeze": ["^embedding", "^encoder"]}),
+        (30, PUBLISHED, {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150}),
+        (30, SMALL, {"batch_size": 16, "learning_rate": 1e-3, "epochs": 150}),
+        (30, 0, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}),
+        (1500, 0, {"batch_size": 48, "learning_rate": 1e-3}),
     ],
 )
-def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, expected: dict, reason: str) -> None:
+def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, expected: dict) -> None:
     warm, gpu = weights > 0, minutes == 1500
     request = PlanRequest(warm_start="start.pt" if warm else None, weights=weights, gpu=gpu)
     advice = proposal.advise(ACOUSTIC, material(minutes), request)
     assert expected.items() <= advice.options.items()
-    assert reason in advice.reason
     assert ("freeze" in advice.options) == (warm and minutes < 20)
     assert (advice.options.get("p_convolution_dropout") == 0.1) == (weights == SMALL or (not warm and not gpu))
     assert ("decoder_rnn_dim" in advice.options) == (not warm and not gpu)  # a start has its own sizes
-    assert "amp" not in advice.options
     halved = proposal.advise(ACOUSTIC, material(minutes), replace(request, half=True))
-    assert halved.options == advice.options | {"amp": True} and "half precision is fast" in halved.reason
-
-
-@pytest.mark.parametrize(
-    ("weights", "gpu", "channels", "rate"),
-    [(0, False, 64, 1.5e-3), (0, True, 256, 1e-4), (PUBLISHED, False, None, 2e-4), (SMALL, False, None, 1e-3)],
-)
-def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone(weights, gpu, channels, rate) -> None:
-    options = VOCODER.advise(30, weights, gpu).options
-    assert (options.get("wn_channels"), options["learning_rate"]) == (channels, rate)
-
-
-def test_very_short_data_gets_a_warning() -> None:
-    advice = proposal.advise(ACOUSTIC, material(2), PlanRequest(warm_start="a", weights=SMALL, gpu=True))
-    assert "under 5 minutes of speech: expect a rough voice" in advice.reason
-    request = PlanRequest(warm_start=None)
-    reasons = [proposal.choose_start(spec, request, material(2)).reason for spec in (ACOUSTIC, QUICK)]
-    assert "2 min of speech are rarely enough" in reasons[0] and "learns in minutes" in reasons[1]
+    assert "amp" not in advice.options and halved.options == advice.options | {"amp": True}
 
 
 def length_of(measured: Figures, hours: float | None, usual: int = 150) -> dict[str, proposal.Proposed]:
@@ -112,15 +91,13 @@ def length_of(measured: Figures, hours: float | None, usual: int = 150) -> dict[
 def test_a_budget_limits_the_epochs() -> None:
     measured = figures()  # 25 steps of 2 s: 50 s an epoch
     assert length_of(measured, None)["epochs"].value == 150
-    limited = length_of(measured, 1.0)["epochs"]
-    assert limited.value == int(0.9 * 3600 / 50) == 64
-    rest = "beside 0 s to start and reports of 0 s, instead of the usual 150; an epoch is 25 steps of 2.00 s"
-    assert limited.reason == f"as many as fit into 60 min {rest}"
+    assert length_of(measured, 1.0)["epochs"].value == int(0.9 * 3600 / 50) == 64
     slow = replace(measured, first_seconds=500)  # the first epoch measures the clips
     assert length_of(slow, 1.0)["epochs"].value == int((0.9 * 3600 - 500) / 50)
     assert proposal.expected_seconds(10, 3, slow) == proposal.expected_seconds(10, 3, measured) + 500
-    usual = length_of(measured, 100.0, 10)["epochs"]
-    assert usual.value == 10 and "within 100.0 h;" in usual.reason
+    speaks = replace(figures(report=30, start=20), validation_seconds=18)  # a report: 18 s and a second a line
+    assert length_of(speaks, 5 / 60)["report_lines"].value == 7  # a fifth of 250 s: 25 s for each of two reports
+    assert length_of(measured, 100.0, 10)["epochs"].value == 10
 
 
 def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
@@ -132,7 +109,6 @@ def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
     assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9, ["PulseNoise"]) == 9.9
     assert proposal.hours_of(VOCODER, waiting[2:], 2.0, ["PulseNoise"]) == 2.0
     assert [spec.name for spec in trainable_models()][-2:] == ["Tacotron2", "WaveGlow"]  # the latter gets what is left
-    assert proposal.needed_hours(0.1, expected=1800) == 0.1
     assert proposal.hours_of(ACOUSTIC, waiting, None, []) is None and proposal.needed_hours(None, expected=9) is None
 
 
@@ -157,19 +133,14 @@ def test_sharpening_takes_a_fifth_of_an_acoustic_model_s_hours(spec, hours, minu
     [
         (VOCODER, 9, 0.05, ["PulseNoise"], True),
         (VOCODER, 10, 0.05, ["PulseNoise"], False),
-        (VOCODER, 1, None, ["PulseNoise"], False),
         (VOCODER, 1, 0.05, [], False),  # without it there would be no vocoder
         (VOCODER, None, 0.05, ["PulseNoise"], True),  # not even measured
         (VOCODER, None, 0.1, ["PulseNoise"], False),
-        (QUICK, None, 0.05, ["PulseNoise"], False),
         (ACOUSTIC, None, 0.05, ["PulseNoise"], False),
     ],
 )
 def test_a_vocoder_that_cannot_win_is_left_out(spec, epochs, hours, quick, left_out) -> None:
-    words = proposal.describe_hopeless(spec, epochs and (epochs, 100), hours, quick)
-    room = f"room for {epochs} of its usual 100 epochs" if epochs else "too little"
-    reason = f"since the others leave 3 min, {room}; PulseNoise sounds better"
-    assert words == (f"{spec.name}: left out, {reason}" if left_out else "")
+    assert bool(proposal.describe_hopeless(spec, epochs and (epochs, 100), hours, quick)) is left_out
 
 
 def test_a_budget_that_is_far_too_short_is_named() -> None:
@@ -179,8 +150,7 @@ def test_a_budget_that_is_far_too_short_is_named() -> None:
     assert words == "6 min is far too little here: about 2.6 h are needed for the usual epochs, 150 of A (this plan: 3)"
     assert proposal.describe_need({"A": 150, "B": 10}, {"A": 75, "B": 9}, measured, 0.1) == ""
     tight = length_of(figures(report=30, start=30), 1 / 60)["epochs"]
-    assert tight.value == 1
-    assert tight.reason.startswith("60 s may be too short for one epoch beside 30 s to start and reports of 2 s;")
+    assert tight.value == 1 and tight.reason.startswith("60 s may be too short for one epoch")
 
 
 @pytest.mark.parametrize(
@@ -198,25 +168,12 @@ def test_the_start_and_the_reports_are_a_part_of_the_budget(minutes, report, sta
     assert [length[name].value for name in ("epochs", "report_every", "report_lines")] == [epochs, every, lines]
     reports = report * lines / 12 * proposal.count_reports(epochs, every)
     assert start + reports + 50 * epochs <= 60 * minutes and reports <= 0.2 * 60 * minutes
-    assert f"{start:.0f} s to start and reports of {report * lines / 12:.0f} s" in length["epochs"].reason
-
-
-def test_a_validation_takes_its_time_whatever_the_lines() -> None:
-    measured = replace(figures(report=30, start=20), validation_seconds=18)  # a second a line
-    length = length_of(measured, 5 / 60)  # a fifth of 250 s: 25 s for each of two reports
-    assert length["report_lines"].value == 7 and "reports of 25 s" in length["epochs"].reason
-    for seconds, lines in ((30, 12), (26, 1)):
-        found = length_of(replace(measured, validation_seconds=seconds), 5 / 60)
-        assert found["report_lines"].value == lines
 
 
 def test_the_rate_grows_in_a_tenth_of_a_short_run_and_the_median_step_counts() -> None:
     """A run of 70 steps that warms up for 100 would end before it has the planned rate."""
     measured = figures()  # 25 steps an epoch
-    assert proposal.choose_warmup(100, 40, measured) == (100, "the first steps of Adam are small")
-    short = (7, "a tenth of the run's 75 steps, instead of the usual 100")
-    assert proposal.choose_warmup(100, 3, measured) == short
-    assert proposal.choose_warmup(0, 1, measured).value == 0
+    assert [proposal.choose_warmup(100, epochs, measured).value for epochs in (40, 3)] == [100, 7]  # of 75 steps
     assert proposal.step_seconds(replace(figures(), step_seconds=[1.0, 2.0, 30.0])) == 2.0
     with pytest.raises(DataError, match="no step was measured"):
         proposal.step_seconds(replace(figures(), step_seconds=[]))
@@ -234,22 +191,22 @@ def test_other_languages_are_trained_as_a_whole() -> None:
     request = PlanRequest(warm_start="voice/tacotron2.safetensors", weights=SMALL)
     assert "freeze" in proposal.advise(ACOUSTIC, material(10), request).options
     advice = proposal.advise(ACOUSTIC, replace(material(10), text_options=GERMAN), request)
-    assert "freeze" not in advice.options and "not English" in advice.reason
+    assert "freeze" not in advice.options
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "counts_words", "measure", "reason"),
+    ("spec", "options", "counts_words", "measure"),
     [
-        (ACOUSTIC, {}, True, "wer", "the recogniser is installed"),
-        (QUICK, {}, True, "loss", "learns one thing"),
-        (ACOUSTIC, {}, False, "coverage", "no recogniser is installed"),
-        (VOCODER, {}, False, "mel_distance", "no recogniser is installed"),
-        (ACOUSTIC, GERMAN, True, "coverage", "the recogniser only knows English"),
+        (ACOUSTIC, {}, True, "wer"),
+        (QUICK, {}, True, "loss"),
+        (ACOUSTIC, {}, False, "coverage"),
+        (VOCODER, {}, False, "mel_distance"),
+        (ACOUSTIC, GERMAN, True, "coverage"),  # the recogniser only knows English
     ],
 )
-def test_the_measure_that_selects_is_one_that_can_be_counted(spec, options, counts_words, measure, reason) -> None:
-    choice = proposal.choose_measure(spec, replace(material(), text_options=options), counts_words)
-    assert choice.value == measure and reason in choice.reason
+def test_the_measure_that_selects_is_one_that_can_be_counted(spec, options, counts_words, measure) -> None:
+    found = proposal.choose_measure(spec, replace(material(), text_options=options), counts_words)
+    assert found.value == measure
 
 
 # plan.json: a plan that is written reads back equal, and bad values are named by file and field
@@ -283,12 +240,8 @@ def test_a_plan_is_read_as_it_was_written_and_as_by_earlier_versions(tmp_path: P
     ("field", "value", "message"),
     [
         ("batch_size", 0, "models.WaveGlow.batch_size: 0, expected a whole number of at least 1"),
-        ("batch_size", True, "models.WaveGlow.batch_size: true, expected a whole number"),
-        ("epochs", 2.5, "models.WaveGlow.epochs: 2.5, expected a whole number"),
-        ("learning_rate", "fast", 'models.WaveGlow.learning_rate: "fast", expected a number above 0'),
         ("learning_rate", float("nan"), "models.WaveGlow.learning_rate: NaN, expected a number above 0"),
         ("lr_schedule", "sine", 'models.WaveGlow.lr_schedule: "sine", expected one of step, cosine, constant'),
-        ("best_by", ["wer"], 'models.WaveGlow.best_by: ["wer"], expected one of loss, wer'),
         ("hours", -1, "models.WaveGlow.hours: -1, expected a number above 0, or null"),
         ("warm_start", 3, "models.WaveGlow.warm_start: 3, expected a path or null"),
         ("colour", "red", "models.WaveGlow.colour: no such field, expected some of warm_start"),
@@ -311,12 +264,13 @@ def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read_plan(path)
     lines = str(caught.value).splitlines()
-    assert len(lines) == 5 and all(line.startswith(f"{path}: ") for line in lines)
-    assert f"{path}: models.Hifi: no such model, expected some of PulseNoise, Tacotron2, WaveGlow" in lines
-    for text, message in (("[", "cannot be read as JSON"), ("[]", "a list, expected a JSON object")):
-        path.write_text(text)
-        with pytest.raises(DataError, match=message):
-            read_plan(path)
+    assert (
+        len(lines) == 5
+        and f"{path}: models.Hifi: no such model, expected some of PulseNoise, Tacotron2, WaveGlow" in lines
+    )
+    path.write_text("[]")
+    with pytest.raises(DataError, match="a list, expected a JSON object"):
+        read_plan(path)
 
 
 def test_options_become_words() -> None:

