@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 
 
 NO_STOP: Any = SimpleNamespace(is_requested=False)  # by any signal
-EPOCHS = {"Tacotron2": 20, "WaveGlow": 4}  # of the run that is killed, early in Tacotron2's
+EPOCHS = {"Tacotron2": 20, "WaveGlow": 2}  # of the run that is killed, early in Tacotron2's
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def train_waveglow(project: Project, plan: Plan, progress: TrainingProgress | No
 
 def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice(tmp_path: Path, monkeypatch, capsys) -> None:
     whole, killed = (make_project(Project(name=name, projects=tmp_path)) for name in ("whole", "killed"))
-    plan = tiny_plan(whole, EPOCHS["Tacotron2"], report_every=10)
+    plan = tiny_plan(whole, EPOCHS["Tacotron2"], report_every=20)
     short = replace(plan.models["WaveGlow"], epochs=EPOCHS["WaveGlow"], report_every=2)
     write_plan(whole.plan, replace(plan, models=plan.models | {"WaveGlow": short}))
     write_plan(killed.plan, replace(plan, models={"Tacotron2": plan.models["Tacotron2"]}))
