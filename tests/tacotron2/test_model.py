@@ -298,14 +298,3 @@ def test_bfloat16_autocast(r, mask_padding):
         assert half_loss == pytest.approx(exact_loss, rel=0.01)
         cosines.append(torch.cosine_similarity(gradient, exact, dim=0).item())
     assert statistics.median(cosines) > 0.995
-
-
-def test_bfloat16_inference():
-    model = small_model(torch.float32, gate_threshold=1.0)
-    batch = make_batch([6, 4], [1, 1])
-    exact = model.infer(batch.text, batch.text_lengths)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs = model.infer(batch.text, batch.text_lengths)
-    assert outputs.mel_lengths.tolist() == [9, 9]
-    assert_close(outputs.mels.float(), exact.mels, 0.05)
-    assert_close(outputs.alignments.sum(2), torch.ones(2, 9), 1e-5)

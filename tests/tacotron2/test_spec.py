@@ -25,12 +25,6 @@ from tests.recipe import SHORT_CLIPS, flags, read_parameters, run, succeed
 from tests.tacotron2.test_model import SMALL
 
 
-def test_options_that_are_stored_and_those_that_each_run_may_choose():
-    assert SPEC.free_at_inference == {"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}
-    assert SPEC.stored_options == ("text_cleaners", "symbols")
-    assert SPEC.run_options == ("text_reading", "attention_stop", "attention_window", "max_frames_per_symbol")
-
-
 def test_an_alphabet_sets_the_number_of_symbols_and_a_table_too_small_is_an_error():
     own = ["_", *"абв"]
     assert config_from_options({"symbols": own}) == {"n_symbols": 4}
@@ -67,34 +61,6 @@ def batch_of(mels, mel_lengths, text_lengths) -> Tacotron2Batch:
     text, gates = torch.ones(len(mels), 5, dtype=torch.int64), torch.zeros(len(mels), mels.shape[2])
     lengths, names = (torch.tensor(text_lengths), torch.tensor(mel_lengths)), tuple("abc"[: len(mels)])
     return Tacotron2Batch(text, lengths[0], mels, gates, lengths[1], names)
-
-
-@pytest.mark.parametrize("r", [1, 2])
-def test_preview(r):
-    """Plots, sounds and numbers cover the first clip's own frames, steps and symbols, without padding."""
-    model, stft, frames = Tacotron2(n_frames_per_step=r, decoder_rnn_dim=4, attention_rnn_dim=4), TacotronSTFT(), 7
-    steps, all_steps = -(-frames // r), -(-10 // r)
-    batch = batch_of(torch.randn(2, 80, 10) - 5, [frames, 10], [4, 3])
-    alignments = torch.full((2, all_steps, 5), 0.25)
-    alignments[0, steps:], alignments[1, :, 0] = 1.0, 0.75
-    mels = torch.randn(2, 80, 10) - 5
-
-    def show(refined):
-        torch.manual_seed(0)  # Griffin-Lim's first phases
-        return preview(model, batch, Tacotron2Output(mels, refined, torch.zeros(2, 10), alignments), stft)
-
-    shown, other = show(mels), show(torch.nn.functional.pad(mels[:, :, :frames], (0, 3)))
-    assert shown.scalars["attention_focus"] == pytest.approx((0.25 + 0.75) / 2)
-    assert {name for name in shown.figures if "free" not in name} == {"alignment", "gate", "mel"}
-
-    def drawn(name):
-        return [axes.images[0].get_array() for axes in shown.figures[name].axes if axes.images]
-
-    assert drawn("alignment")[0].shape == (4, steps)
-    for image, expected in zip(drawn("mel"), (batch.mels, mels), strict=False):
-        np.testing.assert_array_equal(image, expected[0, :, :frames])
-    assert shown.sounds["griffin_lim"].shape == ((frames - 1) * 256,)
-    assert torch.equal(shown.sounds["griffin_lim"], other.sounds["griffin_lim"])
 
 
 class FixedOutput(Tacotron2):

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 from common.draws import Draws
@@ -15,7 +15,6 @@ from common.errors import DataError
 from common.kernels.private_ops import weight_norm
 from tests.waveglow.conftest import speech
 from waveglow import spec
-from waveglow.model import WaveGlow
 from waveglow.spec import draw_noise, stream, upgrade_state_dict
 
 
@@ -176,17 +175,6 @@ SIGMA = 0.8
 FEW = {"n_flows": 2, "n_early_every": 1, "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 6}}
 
 
-class Infer(nn.Module):
-    """A model's infer as a forward, which torch.export takes."""
-
-    def __init__(self, model: WaveGlow) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, mels: Tensor, z: Tensor) -> Tensor:
-        return self.model.infer(mels, SIGMA, z)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_script(small_model, dtype: torch.dtype) -> None:
@@ -222,20 +210,3 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
         torch.testing.assert_close(outputs.z, expected.z, rtol=0, atol=1e-6)
         for got, want in ((outputs.log_s_list, expected.log_s_list), (outputs.log_det_W_list, expected.log_det_W_list)):
             torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None:
-    model, (mels, audio) = small_model(torch.float32, **FEW).train(), speech(5, 2, torch.float32)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    results = []
-    for run in (model, compiled):
-        model.zero_grad()
-        z = run(mels, audio).z
-        z.square().sum().backward()
-        results.append([z.detach(), *(p.grad for p in model.parameters())])
-    for got, want in zip(*results, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-    infer = torch.compile(Infer(model.eval()), backend="aot_eager", fullgraph=True)
-    with torch.no_grad():
-        torch.testing.assert_close(infer(mels, z.detach()), model.infer(mels, SIGMA, z.detach()), rtol=0, atol=1e-6)

@@ -126,15 +126,6 @@ def test_steps_of_training_with_accumulation(numbers: str) -> None:
         assert got == pytest.approx(want, rel=1e-2 if numbers else 1e-4)
 
 
-def test_validation_runs_without_chunks() -> None:
-    decoder = make_decoder().eval()
-    recorded = in_chunks(decoder)
-    inputs = torch.randn(1, 5, 8).double(), torch.tensor([5]), torch.randn(1, 3, 9).double(), torch.tensor([9])
-    with torch.no_grad():
-        torch.testing.assert_close(recorded(*inputs).mels, decoder(*inputs).mels, rtol=0, atol=1e-12)
-    assert not recorded.loop.chunks
-
-
 @pytest.mark.parametrize("device", [CPU, pytest.param(GPU, marks=requires_pretence)], ids=str)
 def test_no_run_overwrites_what_another_needs(device: torch.device) -> None:
     """Each writes the same buffers, and each replay of a pretended GPU the same memory.

@@ -3,7 +3,6 @@
 Files of symbols: their content, and the message for each mistake, with file and line.
 """
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -93,15 +92,3 @@ def test_a_wrong_file_has_a_short_list_and_an_unreadable_one_its_reason(tmp_path
         read_symbols(write_symbols(tmp_path, "_\n" + "a word\n" * 5000))
     with pytest.raises(DataError, match=r"none\.txt: no such file; expected a UTF-8 text file with one symbol a line"):
         read_symbols(tmp_path / "none.txt")
-
-
-def test_as_a_flag_it_exits_with_the_list_of_mistakes(tmp_path: Path, capsys) -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--symbols-file", type=symbols_file)
-    path = write_symbols(tmp_path, "_\nab\ncd\n")
-    with pytest.raises(SystemExit) as leaving:
-        parser.parse_args(["--symbols-file", str(path)])
-    assert leaving.value.code == 2
-    first, second = capsys.readouterr().err.splitlines()[-2:]
-    assert f"argument --symbols-file: {path}:2: 'ab' has 2 characters" in first
-    assert second.startswith(f"{path}:3: 'cd' has 2 characters")

@@ -126,12 +126,6 @@ def test_random_texts_keep_the_limit_and_all_words(seed: int) -> None:
             assert len(piece) <= limit or has_one_word, piece
 
 
-@pytest.mark.parametrize("part", ["a ", "a", "a, ", "Mr. ", "! ", "{AH0} ", "a. ", "A. ", "; "])
-def test_long_repetitions_are_cut_without_loss(part: str) -> None:
-    text = f"{part * 2_000}end"
-    assert "".join(piece.text for piece in cut_text(text, 150)).replace(" ", "") == text.replace(" ", "")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [".", "9", "…", "9."])
 def test_the_time_of_a_long_line_is_linear(filler):

@@ -88,15 +88,3 @@ def test_another_alphabet_has_its_ids_drops_other_characters_and_lists_its_arpab
     assert dropped_symbols("b Ä {AA1} c", BASIC, MIXED) == ["c"]
     with pytest.raises(DataError, match=r"no ARPAbet symbol 'HH'; .* as in \{HH AH0 L OW1\}, from AA1 B$"):
         text_to_sequence("b {HH B}", BASIC, MIXED)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("аб {HH AH0}", "'{HH AH0}' at character 4"), ("{} б }", "'{}' at character 1; '}' at character 6")],
-)
-def test_braces_are_an_error_in_an_alphabet_without_arpabet(text: str, found: str) -> None:
-    for function in (text_to_sequence, dropped_symbols):
-        with pytest.raises(DataError) as caught:
-            function(text, BASIC, RUSSIAN)
-        reason = "braces are for ARPAbet, and this alphabet has no ARPAbet: expected text without braces"
-        assert str(caught.value) == f"text: {found}: {reason}"

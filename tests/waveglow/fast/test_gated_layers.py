@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from common import precision
 from common.fast import Request
-from common.kernels.private_ops import Processor
 from waveglow.config import WNConfig
 from waveglow.fast.convolution import Convolution, Direct, WinogradTiles, convolution
-from waveglow.fast.gated_layers import GatedLayers, GateInputs, Layer, gated_layers
+from waveglow.fast.gated_layers import GatedLayers
 from waveglow.fast.training import ChannelsLastConv1d, TrainingWN, convert_to_channels_last, with_channels_last
 from waveglow.model import WN, WaveGlow
 
@@ -79,14 +78,6 @@ def test_autocast_computes_in_its_type_and_gives_gradients_in_the_weights() -> N
     assert all(gradient.dtype == torch.float32 for gradient in gradients)
 
 
-def test_without_gradients_nothing_is_saved() -> None:
-    x, condition = torch.randn(1, 4, 3), torch.randn(1, 4, 5)
-    layer = Layer(torch.randn(6, 3, 3), torch.randn(6, 5), torch.randn(6), torch.randn(3, 3), torch.randn(3))
-    with torch.no_grad():
-        assert gated_layers(GateInputs(x, x, condition), [1], [layer]).grad_fn is None
-    assert gated_layers(GateInputs(x, x, condition), [1], [layer]).grad_fn is None
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize(("half", "bound"), [(None, 1e-4), (torch.float16, 0.02)], ids=str)
 def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype | None, bound: float) -> None:
@@ -99,23 +90,6 @@ def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype |
         plain, fast = both(wn, x, condition)
     for got, want in zip(fast, plain, strict=True):
         assert (got.float() - want.float()).norm() <= bound * want.float().norm()
-
-
-@pytest.mark.parametrize(
-    ("family", "forward_alone", "in_tiles"), [(26, True, False), (26, False, True), (25, True, True)]
-)
-def test_a_forward_alone_has_no_tiles_on_zen_5(monkeypatch, family: int, forward_alone: bool, in_tiles: bool) -> None:
-    monkeypatch.setattr("waveglow.fast.convolution.processor", lambda: Processor("AuthenticAMD", family))
-    for name, value in TILES.items():
-        monkeypatch.setattr(f"waveglow.fast.{name}", value)
-    tiled, forward = [], WinogradTiles.forward
-    monkeypatch.setattr(WinogradTiles, "forward", lambda way, *inputs: tiled.append(way) or forward(way, *inputs))
-    wn, x, condition = network(), torch.randn(1, 4, 7).double(), torch.randn(1, 10, 7).double()
-    with torch.set_grad_enabled(not forward_alone):
-        outputs = TrainingWN(wn)(x, condition)
-    assert bool(tiled) == in_tiles
-    for fast, plain in zip(outputs, wn(x, condition), strict=True):
-        torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
 
 
 # Dilated convolutions tap by tap and in tiles: against PyTorch's convolution and its gradients, and the choice between them
@@ -157,19 +131,6 @@ def test_equals_pytorch(way: Convolution, batch: int, groups: int, block: int | 
     arguments = tensors(batch, groups)
     for got, want in zip(ours(way, torch.float64, *arguments), pytorch(way.dilation, *arguments), strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("way", "dtype", "bound"),
-    [(WinogradTiles(4), torch.float32, 2e-6), (Direct(4), torch.float32, 1e-6), (Direct(4), torch.bfloat16, 2**-7)],
-    ids=["tiles", "direct", "bfloat16"],
-)
-def test_rounding_is_small(way: Convolution, dtype: torch.dtype, bound: float) -> None:
-    """Of a full layer's channels."""
-    x, weight, bias, d_outputs = tensors(1, 256, 256, 512)
-    arguments = x.to(dtype).double(), 0.03 * weight, bias, d_outputs
-    for got, want in zip(ours(way, dtype, *arguments), pytorch(4, *arguments), strict=True):
-        assert (got.double() - want).norm() <= bound * want.norm()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from common.precision import half_dtype
 from waveglow.config import WNConfig
 from waveglow.fast import int8
 from waveglow.fast.int8 import Int8Condition, Int8WN, convert_to_int8
-from waveglow.fast.prepared import PreparedWN, UpsampleProduct, convert_to_prepared
+from waveglow.fast.prepared import PreparedWN, convert_to_prepared
 from waveglow.fast.table import WAYS
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WN, WaveGlow
@@ -37,17 +37,6 @@ def test_float64_audio_equals_the_plain_models(small_model, config: dict, batch:
     drawn = model.infer(mels, 0.8)
     torch.manual_seed(3)
     torch.testing.assert_close(prepared.infer(mels, 0.8), drawn, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize(("hop", "kernel", "n_group"), [(16, 64, 8), (16, 50, 8), (20, 20, 8), (5, 17, 4)])
-def test_the_upsampling_product_equals_the_transposed_convolution(small_model, hop, kernel, n_group) -> None:
-    upsample = small_model(hop_length=hop, upsample_kernel_size=kernel, n_group=n_group, n_flows=1).upsample
-    mels = torch.randn(2, 3, 7, dtype=torch.float64)
-    samples = torch.nn.functional.conv_transpose1d(mels, upsample.weight, upsample.bias, stride=hop)
-    n_groups = 7 * hop // n_group
-    want = samples[:, :, : n_groups * n_group].reshape(2, 3, n_groups, n_group).transpose(2, 3).reshape(2, -1, n_groups)
-    for way in (upsample, UpsampleProduct(upsample, torch.float64)):
-        torch.testing.assert_close(way(mels, n_groups), want, rtol=0, atol=1e-12)
 
 
 def test_half_precision_stores_the_networks_weights_in_it(small_model, monkeypatch) -> None:
@@ -200,15 +189,3 @@ def test_nan_stays_nan(layers: int) -> None:
         assert run(wn, x_a, condition).isnan().all()
         tensor[0, 3, 4] = number
     assert run(wn, x_a, condition).isfinite().all()
-
-
-def test_other_types_and_cpus_keep_their_precision(small_model, monkeypatch) -> None:
-    """Without the instructions, and in float64, which 8 bits are not for, the row does not apply."""
-    mels, z = torch.randn(1, 3, 5), torch.randn(1, 8, 10)
-
-    def audio(dtype: torch.dtype, request: Request) -> Tensor:
-        return accelerate(small_model(dtype), WAYS, "inference", request).infer(mels.to(dtype), z=z)
-
-    assert torch.equal(audio(torch.float64, INT8), audio(torch.float64, Request()))
-    monkeypatch.setattr("waveglow.fast.int8.can_multiply", lambda device: False)
-    assert torch.equal(audio(torch.float32, INT8), audio(torch.float32, Request()))
