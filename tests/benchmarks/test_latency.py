@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks import latency
 from common.audio.stft import AudioConfig
@@ -128,33 +127,14 @@ def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     assert "waveglow: random weights" in measure(*with_random_vocoder, "--max-decoder-steps", 3).out
 
 
-@pytest.mark.parametrize(
-    ("flag", "ability", "able"),
-    [("--fp16", "kernels.private_ops.has_bfloat16", "BF16"), ("--int8", "precision.reads_float16", "FP32 + INT8")],
-)
-def test_number_formats_are_named_where_they_have_an_effect(monkeypatch, flag, ability, able) -> None:
-    args, _ = latency.parse_args([flag])
-    assert latency.precision_name(torch.device("cpu"), False, False) == "FP32"
-    for can, name in ((True, able), (False, "FP32")):
-        monkeypatch.setattr(f"common.{ability}", lambda *_, can=can: can)
-        assert latency.precision_name(torch.device("cpu"), args.fp16, args.int8) == name
-
-
 REFUSALS = {
     "latency": [
         (["-bs", 0], "argument -bs/--batch-size: 0, expected at least 1"),
-        (["-il", 0], "argument -il/--input-length: 0, expected at least 1"),
-        (["--num-iters", 0], "argument --num-iters: 0, expected at least 1"),
-        (["--num-it", 3], "unrecognized arguments: --num-it 3"),
         (["--warmup", -1, "-s", "nan"], "error: --warmup: -1, expected 0 or more\n--sigma-infer: nan, expected 0 or"),
-        (["-d", -0.5], "error: --denoising-strength: -0.5, expected 0 or more"),
         (["--mel-frames", 101], "error: --mel-frames: 101, expected at most 100; or raise --max-decoder-steps"),
         (["--mel-frames", 9, "--tacotron2", "some.pt"], "error: --mel-frames: the gate of --tacotron2 ends its clips"),
-        (["--wn-kernel-size", 4], "--wn-kernel-size"),
-        (["--n-frames-per-step", 0], "error: --n-frames-per-step: 0, expected a whole number of at least 1"),
     ],
     "speed": [
-        (["--rows", "everything"], "argument --rows: invalid choice: 'everything'"),
         (["--repeats", 0], "argument --repeats: 0, expected at least 1"),
         (["-o", ROOT / "Makefile" / "bench"], "bench: cannot be created (Not a directory)\n"),
     ],
@@ -169,11 +149,10 @@ def test_flags_that_cannot_work_are_refused(tmp_path: Path, script: str, words: 
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("measured", [2, 0])
-def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeypatch, capsys, measured: int) -> None:
+def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeypatch, capsys) -> None:
     """In half precision, and without the denoiser."""
     argv = [str(word) for word in tiny(tmp_path, "--num-iters", 100000, "--fp16", "-d", 0)]
-    synthesise, calls = latency.synthesise, iter(range(1 + measured))  # one to warm up
+    synthesise, calls = latency.synthesise, iter(range(3))  # one to warm up
 
     def interrupted(*inputs):
         if next(calls, None) is None:
@@ -185,10 +164,7 @@ def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeyp
         latency.main(argv)
     out = capsys.readouterr().out
     assert leaving.value.code == 130
-    if not measured:
-        assert out.endswith("stopped before the first iteration was measured\n")
-        return
-    assert f"{measured} iterations after 1 for warm-up" in out
+    assert "2 iterations after 1 for warm-up" in out
     row, said = parse_table(out), totals(tmp_path)
     assert float(row["Avg latency (s)"]) == pytest.approx(said["latency"], abs=1e-4)
     assert row["Precision"] in ("BF16", "FP32") and said["denoiser_latency"] == 0 < said["waveglow_latency"]

@@ -125,12 +125,8 @@ RECORD = {"bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest(), "inputs": {}, 
     [
         (None, "no such file; expected a dir"),
         ("{", "not JSON"),
-        ("[]", "not a JSON object"),
-        ("{}", "format None"),
         (json.dumps(GOOD | {"files": []}), "`files` is not a table of files"),
-        (json.dumps(GOOD | {"models": []}), r"models: \[\], expected an object"),
         (json.dumps(GOOD | {"sigma_infer": "x"}), "sigma_infer: 'x', expected a number"),
-        (json.dumps(GOOD | {"voice": None}), "voice: None, expected text"),
         *(
             (json.dumps(GOOD | {"files": {name: RECORD}}), "expected a path inside")
             for name in ("/dev/zero", "../secret", "a/../../secret", "nul\0")
@@ -144,13 +140,6 @@ def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | No
         (tmp_path / "export" / "export.json").write_text(text)
     with pytest.raises(DataError, match=message):
         read_manifest(tmp_path / "export")
-
-
-@pytest.mark.parametrize("files", ["[]", "3", '{"nul\\u0000": {}, "/etc/x": {}}'])
-def test_a_manifest_of_other_content_is_replaced(tmp_path, files: str) -> None:
-    (tmp_path / "export.json").write_text(f'{{"files": {files}}}')
-    ExportWriter(tmp_path).finish(**SETTINGS)
-    assert read_manifest(tmp_path).files == {}
 
 
 def exported(folder: Path) -> dict[str, bytes]:

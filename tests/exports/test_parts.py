@@ -11,7 +11,7 @@ from common.errors import DataError
 from common.inference.config import SynthesisConfig
 from exports import engines, pulse_noise
 from exports.parts import ConvDenoiser, fold, waveglow_parts
-from exports.pulse_noise import ComplexPair, VocodePulseNoise
+from exports.pulse_noise import VocodePulseNoise
 from exports.voice import load_voice
 from pulse_noise import synthesis
 from pulse_noise.model import PulseNoise
@@ -72,17 +72,6 @@ def test_pulses_are_those_of_the_plain_model(f0: float) -> None:
     for pitch in (torch.full((4410,), f0), f0 * torch.linspace(1, 1.7, 4410)):
         ours = pulse_noise.pulse_train(pitch.double(), 22050)
         torch.testing.assert_close(ours, synthesis.pulse_train(pitch, 22050), rtol=0, atol=1e-4)
-
-
-@torch.no_grad()
-def test_pairs_are_complex_numbers() -> None:
-    one, other = torch.randn(2, 3, 4, dtype=torch.complex64)
-    ours, theirs = (ComplexPair(numbers.real, numbers.imag) for numbers in (one, other))
-    result = (0.5 * (ours - theirs) + ours * torch.arange(4.0))[None].sgn()
-    expected = (0.5 * (one - other) + one * torch.arange(4.0))[None].sgn()
-    torch.testing.assert_close(torch.complex(result.real, result.imaginary), expected)
-    torch.testing.assert_close(ours.abs(), one.abs())
-    assert not ComplexPair(torch.zeros(2), torch.zeros(2)).sgn().abs().any()
 
 
 @torch.no_grad()

@@ -174,10 +174,3 @@ def test_the_scripted_model_equals_the_plain_one(config: dict) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     assert config or len(set(expected.mel_lengths.tolist())) == 3
     assert expected.alignments.max() > 1.3 / 7
-
-
-def test_the_limit_of_steps_holds() -> None:
-    plain, fast = two_models(gate_threshold=1.0)  # which never fires
-    text, lengths = torch.randint(1, 11, (1, 5)), torch.tensor([5])
-    assert [model.infer(text, lengths, 4).mel_lengths.tolist() for model in (plain, fast)] == [[4], [4]]
-    assert fast.infer(text, lengths).mels.shape == (1, 5, 30)

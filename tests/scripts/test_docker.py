@@ -58,15 +58,6 @@ def test_interactive_is_a_shell_or_a_command_on_this_folder(docker):
     assert words[-5:] == ["tacotron2", "bash", "scripts/train_waveglow.sh", "-o", "a b"]
 
 
-def test_interactive_uses_the_requested_gpus(docker):
-    def gpus(**environment: str) -> list[str]:
-        return option(docker("interactive.sh", **environment), "--gpus")
-
-    assert gpus(CUDA_VISIBLE_DEVICES="0,3") == ['"device=0,3"'] and gpus(NV_GPU="2") == ['"device=2"']
-    assert gpus(CUDA_VISIBLE_DEVICES="1", NV_GPU="2") == ['"device=1"']
-    assert gpus(CUDA_VISIBLE_DEVICES="") == gpus(NV_GPU="none") == [] and gpus(NV_GPU="all") == ["all"]
-
-
 def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):
     """Run the commands of the image's build, up to the installation, in this environment."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", "")

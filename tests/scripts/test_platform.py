@@ -12,7 +12,6 @@ from packaging.utils import canonicalize_name
 
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
-from tests import recipe
 from tests.recipe import ROOT
 from tests.scripts.shell import TOOLS, bash, program
 
@@ -109,19 +108,6 @@ def test_there_are_24_platform_scripts_and_all_shell_scripts_parse():
         assert os.access(script, os.X_OK) and bash("-n", script, cwd=ROOT).returncode == 0, script
 
 
-def test_missing_mels_are_named_with_the_script_that_makes_them(project, tmp_path):
-    """The error of scripts/train_tacotron2.sh's command, with filelists and without mels."""
-    words = run(project, "scripts/train_tacotron2.sh", "--cpu")[2:]
-    row = "LJSpeech-1.1/mels/LJ001-0001.pt|Printing.\n"
-    for part in ("train", "val"):
-        (tmp_path / "filelists").mkdir(exist_ok=True)
-        (tmp_path / f"filelists/ljs_mel_text_{part}_filelist.txt").write_text(row)
-    result = recipe.run("train.py", *words[words.index("train.py") + 1 :], cwd=tmp_path)
-    assert result.code == 1
-    assert "no file LJSpeech-1.1/mels/LJ001-0001.pt" in result.err
-    assert "`bash scripts/prepare_mels.sh` makes LJSpeech's mels" in result.err
-
-
 @pytest.mark.parametrize("script", ["platform/DGX1_tacotron2_AMP_1NGPU_train.sh", "scripts/train_waveglow.sh"])
 def test_the_last_flag_wins(project, script):
     given = ["-o", "my output", "--dataset-path", "/data/a b", "--epochs", "1", "--anneal-steps", "7"]
@@ -132,13 +118,6 @@ def test_the_last_flag_wins(project, script):
         "batch_size": 2, "training_files": Path("one.txt"),
     }  # fmt: skip
     assert {name: settings[name] for name in expected} == expected
-
-
-def test_other_models_and_numbers_are_errors(project):
-    for words in ([], ["tacotron2", "1"], ["WaveGlow"], ["WaveGlow", "0"], ["WaveGlow", "-bs", "4"]):
-        done = bash(project / "platform/launch.sh", *words, cwd=project)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert re.match("usage: bash platform/launch.sh", done.stderr)
 
 
 def test_project_python_prefers_the_virtual_environment(project, tmp_path):

@@ -13,13 +13,11 @@ from typing import TextIO
 import pytest
 import torch
 
-import evaluate
 from common.checkpoint.files import load_checkpoint
 from common.data.mels import load_mel
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from scripts import quickstart
-from synthesizer import Synthesizer
 from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, start, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
@@ -133,26 +131,6 @@ def test_mels_of_its_own_and_a_training_on_them(few_clips: Path, in_this_process
     assert re.search(rf"\n   epoch {steps // 2} of {steps // 2}, loss \d", printed), printed
     with pytest.raises(SystemExit, match="exit code 2"):
         quickstart.run([sys.executable, "-m", "common.data.mels", "--nothing"])
-
-
-def test_the_end_says_what_to_play_how_much_is_understood_and_how_to_go_on() -> None:
-    plan = quickstart.make_plan(False, True)
-    voice = Synthesizer.from_checkpoints(ROOT / quickstart.VOICE, ROOT / quickstart.VOICE_PITCH, device="cpu")
-    griffin_lim, pulse_noise = evaluate.synthesise([], voice, "")  # the names of the report's systems
-    understood = {"recordings": 0.982, griffin_lim: 0.4, pulse_noise: 0.836}
-    lines = quickstart.conclusion(plan, understood, 30.0).strip().splitlines()
-    assert len(lines) == 3 and max(map(len, lines)) <= 120
-    assert lines[0].startswith("Play it:") and "output/quickstart/pulse-noise/audio_0.wav" in lines[0]
-    assert "84 of 100 words" in lines[1] and "of the recordings 98" in lines[1]
-    assert "QUICKSTART_MINUTES=30 bash scripts/quickstart.sh" in lines[2]
-    assert "words" not in quickstart.conclusion(plan, None, 30.0)
-
-
-def test_minutes_are_above_zero(capsys) -> None:
-    assert quickstart.parse_args(["--minutes", "1.5"]).minutes == 1.5
-    with pytest.raises(SystemExit):
-        quickstart.parse_args(["--minutes", "0"])
-    assert "--minutes: 0.0, expected more than 0 (QUICKSTART_MINUTES)" in capsys.readouterr().err
 
 
 SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from common.errors import DataError
 from corpus import teacher
 
 onnx = pytest.importorskip("onnx", reason="needs requirements/exports.txt")
@@ -56,22 +55,3 @@ def test_lstm_weights_by_direction_and_by_unit() -> None:
             of_unit = (direction, unit) if scale.ndim == 2 else direction if scale.ndim else ()
             expected = (float(quantised[direction, entry, unit]) - float(zero[of_unit])) * scale[of_unit]
             assert got[direction, unit, entry] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("it is three p m.", "it is three P M."),
-        ("a u s b plug, vitamin c, plan b", "A U S B plug, vitamin C, plan B"),
-        ("i saw a cat, it's an o, i think", "i saw a cat, it's an o, i think"),
-        ("c o two and the h i v test", "C O two and the H I V test"),
-    ],
-)
-def test_single_letters_are_named(text: str, named: str) -> None:
-    assert teacher.name_letters(text) == named
-
-
-def test_an_unknown_speaker_is_named_with_what_installs_some(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(teacher, "SPEAKERS", tmp_path)
-    with pytest.raises(DataError, match=r"joe\.bin: no such speaker; there are: run `bash scripts/corpus.sh` first"):
-        teacher.Teacher("joe")
