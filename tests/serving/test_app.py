@@ -33,7 +33,7 @@ from tests.serving.conftest import (
 
 pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
-JSON, TEXT = {"content-type": "application/json"}, {"content-type": "text/plain"}
+JSON = {"content-type": "application/json"}
 
 
 def app_of(engine: Engine, **settings: Any) -> FastAPI:
@@ -181,44 +181,47 @@ def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
     assert half["end_time"] <= len(samples) / rate
 
 
-REFUSALS: list[tuple[dict[str, Any], str, str, str]] = [  # of POST: body or request, param, code, words of the message
-    ({"json": body}, param, "invalid_body", words)
-    for body, param, words in (
-        ({"input": "Two.", "seed": "x" * 10000}, "seed", "seed: 'xxx"),
-        ({"input": "Two.", "voice": {"name": "x"}}, "voice", "voice: {'name': 'x'}: Input should be a valid string"),
-        ({"input": "Two.", "sample_rate": 1}, "sample_rate", "22050"),
-        ({"text": "Two."}, "input", "input: missing"),
-        ({"input": "Two.", "speed": 5, "seed": -1}, "speed", "seed: -1"),
-    )
-]
-REFUSALS += [
-    ({"json": {"input": "a" * 4097}}, "input", "text_too_long", "4097 characters, expected at most 4096"),
-    ({"json": {"input": "* * *"}}, "input", "nothing_to_say", "holds nothing to speak"),
-    ({"json": {"input": "{HH AH0 XX9}"}}, "input", "invalid_text", "XX9"),
-    ({"json": {"input": "Two.", "voice": "../embedded"}}, "voice", "voice_not_found", "is not one of embedded"),
-    ({"json": {"input": "Two.", "vocoder": "flute"}}, "vocoder", "vocoder_not_found", "'flute' is not one of"),
-    ({"content": b'{"input":', "headers": JSON}, "body", "invalid_body", "not JSON, at character"),
-    ({"content": b'{"input": "Two."}', "headers": TEXT}, "body", "invalid_body", "Type: application/json"),
-    ({"content": b'{"input": "\\ud800"}', "headers": JSON}, "input", "nothing_to_say", "holds nothing to speak"),
-]
 UNREADABLE = (b'{"input": "\xe9"}', b"[" * 100_000, b'{"input": "a", "seed": ' + b"9" * 5000 + b"}")
-REFUSALS += [
-    ({"content": body, "headers": JSON}, "body", "invalid_body", "expected JSON in UTF-8") for body in UNREADABLE
-]
-REFUSALS += [
-    ({"content": b'{"input": "a", "seed": 1e999}', "headers": JSON}, "seed", "invalid_body", "inf: Input should be"),
-    ({"content": b'{"input": "a", "speed": NaN}', "headers": JSON}, "speed", "invalid_body", "nan: Input should be"),
+REFUSALS: list[
+    tuple[Any, str, str, str]
+] = [  # of POST: a body of JSON, or its bytes; param, code, words of the message
+    ({"input": "Two.", "seed": "x" * 10000}, "seed", "invalid_body", "seed: 'xxx"),
+    (
+        {"input": "Two.", "voice": {"name": "x"}},
+        "voice",
+        "invalid_body",
+        "voice: {'name': 'x'}: Input should be a valid",
+    ),
+    ({"input": "Two.", "sample_rate": 1}, "sample_rate", "invalid_body", "22050"),
+    ({"text": "Two."}, "input", "invalid_body", "input: missing"),
+    ({"input": "Two.", "speed": 5, "seed": -1}, "speed", "invalid_body", "seed: -1"),
+    ({"input": "a" * 4097}, "input", "text_too_long", "4097 characters, expected at most 4096"),
+    ({"input": "* * *"}, "input", "nothing_to_say", "holds nothing to speak"),
+    ({"input": "{HH AH0 XX9}"}, "input", "invalid_text", "XX9"),
+    ({"input": "Two.", "voice": "../embedded"}, "voice", "voice_not_found", "is not one of embedded"),
+    ({"input": "Two.", "vocoder": "flute"}, "vocoder", "vocoder_not_found", "'flute' is not one of"),
+    (b'{"input":', "body", "invalid_body", "not JSON, at character"),
+    (b'{"input": "\\ud800"}', "input", "nothing_to_say", "holds nothing to speak"),
+    *((body, "body", "invalid_body", "expected JSON in UTF-8") for body in UNREADABLE),
+    (b'{"input": "a", "seed": 1e999}', "seed", "invalid_body", "inf: Input should be a finite number"),
+    (b'{"input": "a", "speed": NaN}', "speed", "invalid_body", "nan: Input should be a finite number"),
 ]
 
 
-@pytest.mark.parametrize(("request_", "param", "code", "words"), REFUSALS)
+@pytest.mark.parametrize(("body", "param", "code", "words"), REFUSALS)
 def test_a_wrong_request_is_400_with_found_and_expected(
-    engine: Engine, app: FastAPI, request_: dict[str, Any], param: str, code: str, words: str
+    engine: Engine, app: FastAPI, body: Any, param: str, code: str, words: str
 ) -> None:
-    error = error_of(call(app, "POST", SPEECH, **request_), 400)
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    error = error_of(call(app, "POST", SPEECH, content=content, headers=JSON), 400)
     assert (error["param"], error["code"]) == (param, code)
     assert words in error["message"] and len(error["message"]) < 300
     assert sample(engine, "tts_queue_length") == 0
+
+
+def test_a_body_that_is_not_called_json_is_400(app: FastAPI) -> None:
+    answer = call(app, "POST", SPEECH, content=b'{"input": "Two."}', headers={"content-type": "text/plain"})
+    assert "Type: application/json" in error_of(answer, 400)["message"]
 
 
 def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) -> None:

@@ -20,13 +20,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def evaluators() -> None:
-    skip_without_evaluators()
-
-
-@pytest.fixture(scope="module")
-def questions(evaluators, tmp_path_factory) -> list[Path]:
+def questions(tmp_path_factory) -> list[Path]:
     """Questions that the embedded voice speaks: one at 44,100 Hz in stereo, one at 8,000 Hz."""
+    skip_without_evaluators()
     folder = tmp_path_factory.mktemp("questions")
     voice = Synthesizer.embedded(config=SynthesisConfig(seed=2))
     spoken = [speech.audio.numpy() for speech in voice.speak(["How many days are in a week?", "And in a year?"])]
@@ -69,20 +65,14 @@ def test_silence_has_no_words() -> None:
     assert [transcribe(recogniser, audio, 22050) for audio in (0.0049 * noise, noise[:0], noise)] == ["", "", "you"]
 
 
-class Echo:
-    """A source of answers: yields the question in pieces, and stores the turns that came with it."""
-
-    def __init__(self) -> None:
-        self.turns: list[Turn] = []
-
-    def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
-        self.turns = list(turns)
-        yield from (" You said: ", question, ".\n")
-
-
 @pytest.mark.parametrize("remembered", [0, 2, 5])
 def test_the_latest_turns_alone_are_passed_on(remembered: int) -> None:
-    echo, turns = Echo(), [Turn("One", "A."), Turn("Two", "B."), Turn("Three", "C.")]
+    seen, turns = list[Turn](), [Turn("One", "A."), Turn("Two", "B."), Turn("Three", "C.")]
+
+    def echo(question: str, earlier: Sequence[Turn]) -> Iterator[str]:
+        seen.extend(earlier)
+        yield from (" You said: ", question, ".\n")
+
     assert list(answer("", echo, turns, remembered, sentence_ends)) == [NO_WORDS] and len(turns) == 3
     assert list(answer("Four", echo, turns, remembered, sentence_ends)) == ["You said: Four."]
-    assert echo.turns == turns[:3][3 - min(3, remembered) :] and turns[3:] == [Turn("Four", "You said: Four.")]
+    assert seen == turns[:3][3 - min(3, remembered) :] and turns[3:] == [Turn("Four", "You said: Four.")]

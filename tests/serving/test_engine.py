@@ -1,13 +1,15 @@
 """The engine: the sound of the library alone and under load, batches, limits, cancellation and stopping."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from common.errors import DataError
 from common.spec import SENTENCE_PAUSE, Piece
-from serving.engine import Engine
+from serving.engine import Engine, warm_up
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream
 from synthesizer import Line, Synthesizer
@@ -281,3 +283,9 @@ def test_a_piece_that_fails_in_a_batch_is_the_only_one(monkeypatch) -> None:
         first, failure, last = run(call())
     assert sizes == [3, 1, 1, 1] and failure.code == "internal"
     assert torch.equal(first, reference("Two.", 1)) and torch.equal(last, reference("Good morning.", 1))
+
+
+def test_a_voice_that_cannot_speak_ends_the_start() -> None:
+    mute = SimpleNamespace(stream=lambda text: iter(()), description="mute")
+    with pytest.raises(DataError, match=r"voice mute: .* no audio for 'Ready\.'"):
+        warm_up(mute)

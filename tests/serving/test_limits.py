@@ -118,39 +118,6 @@ def test_connections_leave_files_to_the_process(files: int, most: int, monkeypat
     assert limits.most_connections() == most
 
 
-class Clock:
-    """A clock that runs only while a message is sent."""
-
-    def __init__(self, monkeypatch) -> None:
-        self.now = 0.0
-        self.timeouts: list[float] = []
-        monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(limits, "asyncio", SimpleNamespace(wait_for=self.wait_for, TimeoutError=TimeoutError))
-
-    async def wait_for(self, sending: Any, timeout: float) -> None:
-        self.timeouts.append(timeout)
-        await sending
-
-    async def sending(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def timeouts_of(clock: Clock, pace: ReadingPace, *steps: Any) -> list[float]:
-    """The time that each message may take. Steps: "begin" an audio, seconds of audio as an int, a message as its time, a float."""
-
-    async def call() -> None:
-        for step in steps:
-            if step == "begin":
-                pace.begin()
-            elif isinstance(step, int):
-                pace.add(step)
-            else:
-                await pace.send(clock.sending(step))
-
-    run(call())
-    return clock.timeouts
-
-
 @pytest.mark.parametrize(
     ("steps", "timeouts"),
     [
@@ -163,4 +130,27 @@ def timeouts_of(clock: Clock, pace: ReadingPace, *steps: Any) -> list[float]:
     ],
 )
 def test_the_time_of_each_message(steps: tuple, timeouts: list[float], monkeypatch) -> None:
-    assert timeouts_of(Clock(monkeypatch), ReadingPace(10), *steps) == pytest.approx(timeouts)
+    """Steps: "begin" an audio, seconds of audio as an int, a message as its time, a float. The clock runs only meanwhile."""
+    now, found, pace = 0.0, [], ReadingPace(10)
+
+    async def sending(seconds: float) -> float:
+        return seconds
+
+    async def wait_for(message: Any, timeout: float) -> None:
+        nonlocal now
+        found.append(timeout)
+        now += await message
+
+    async def call() -> None:
+        for step in steps:
+            if step == "begin":
+                pace.begin()
+            elif isinstance(step, int):
+                pace.add(step)
+            else:
+                await pace.send(sending(step))
+
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(limits, "asyncio", SimpleNamespace(wait_for=wait_for, TimeoutError=TimeoutError))
+    run(call())
+    assert found == pytest.approx(timeouts)

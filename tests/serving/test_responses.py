@@ -1,14 +1,12 @@
 """Answers from streams that a test feeds: errors at each stage, clients that leave, archives. And ranges and details of files."""
 
 import asyncio
-import base64
 import io
 import json
 import zipfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import soundfile
 import torch
@@ -16,15 +14,14 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from common.audio.audio_processing import to_pcm
-from common.inference.words import Word
 from serving import responses
 from serving.encoding import AudioEncoder
 from serving.engine import Engine
 from serving.errors import RequestError, timeout_error
 from serving.limits import ReadingPace
-from serving.responses import FileCache, StreamedResponse, audio_chunks, error_event, word_times, zip_chunks
+from serving.responses import FileCache, StreamedResponse, audio_chunks, error_event, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
-from tests.serving.conftest import library_voice, pcm, reference, run
+from tests.serving.conftest import pcm, run
 from tests.serving.test_app import SPEECH, app_of, call
 
 PART = torch.linspace(-1, 1, 100)
@@ -98,11 +95,6 @@ def test_an_error_is_the_status_then_the_end_or_the_last_event() -> None:
     assert all("3 seconds" in answer.log["error"] for answer in (before, after, event))
 
 
-def test_times_of_words_are_those_at_the_speed() -> None:
-    wanted = {"word": "Two.", "start_time": 0.5, "end_time": 0.999}
-    assert word_times([Word("Two.", 1.0, 1.9999)], 2.0) == [wanted]
-
-
 def test_an_archive_has_an_error_in_place_of_a_stream_that_fails() -> None:
     """Each file leaves as soon as it is complete, so the first chunk has the first file's name."""
 
@@ -162,15 +154,3 @@ def test_the_latest_files_are_kept_within_the_limits(monkeypatch) -> None:
         assert files.add(key, bytes(size), {"x-seed": "3", "content-length": "7"}) == (bytes(size), {"x-seed": "3"})
         kept.append("".join(name for name in "abcdef" if files.get(name)))
     assert kept == ["a", "ab", "abc", "bcd", "de", ""]
-
-
-def test_details_are_a_last_line(app: FastAPI) -> None:
-    body = {"input": "Two.", "seed": 3, "response_format": "pcm", "details": True}
-    *lines, last = map(json.loads, call(app, "POST", f"{SPEECH}/timestamps", json=body).text.splitlines())
-    details, seconds = last["details"], len(reference("Two.", 3)) / 22050
-    assert all("audio" in line for line in lines) and details["finished"]
-    assert details["seconds"] == pytest.approx(seconds, abs=0.05)
-    mel, alignment = details["mel"], details["alignment"]
-    assert (mel["rows"], mel["columns"]) == (library_voice().audio.n_mel_channels, len(reference("Two.", 3)) // 256)
-    values = np.frombuffer(base64.b64decode(alignment["values"]), np.uint8).reshape(4, alignment["columns"])
-    assert np.all(np.diff(np.argmax(values, 1)) > 0)  # each symbol has its turn

@@ -18,7 +18,7 @@ from serving.config import parse_args
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest
-from tests.serving.conftest import LONG, own_engine, pcm, sample
+from tests.serving.conftest import LONG, own_engine, pcm, run, sample
 from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -86,76 +86,59 @@ def test_flags_reach_the_settings(monkeypatch) -> None:
 
 
 SENTENCES = ["It is late and the ferry waits until noon.", "Then it leaves.", "Good morning.", "Two."]
-TEXT = " ".join(SENTENCES)
 END = ["audio-stop", "synthesize-stopped"]
 PAUSE = bytes(2 * round(0.35 * 22050))
 
 
-class Visitors:
-    """Clients of every kind that a server has when SIGTERM arrives."""
+async def ask(client: httpx.AsyncClient, hears: asyncio.Event) -> bytes:
+    body, audio = {"input": LONG, "response_format": "pcm", "sample_rate": 22050}, b""
+    async with client.stream("POST", SPEECH, json=body) as response:
+        async for part in response.aiter_raw():
+            audio += part
+            hears.set()
+    return audio
 
-    def __init__(self, server: ServerProcess) -> None:
-        self.server, self.client = server, httpx.AsyncClient(base_url=server.url, timeout=PATIENCE)
 
-    async def request(self, hears: asyncio.Event) -> bytes:
-        body, audio = {"input": LONG, "response_format": "pcm", "sample_rate": 22050}, b""
-        async with self.client.stream("POST", SPEECH, json=body) as response:
-            async for part in response.aiter_raw():
-                audio += part
+async def ask_wyoming(port: int, hears: asyncio.Event, *pieces: Any) -> list[Any]:
+    """The events that answer those of a client, until the server closes the connection."""
+    from wyoming.client import AsyncTcpClient
+
+    events: list[Any] = []
+    async with AsyncTcpClient("127.0.0.1", port) as client:
+        for piece in pieces:
+            await client.write_event(piece.event())
+        while event := await client.read_event():
+            events.append(event)
+            if event.type == "audio-chunk":
                 hears.set()
-        return audio
+    return events
 
-    async def wyoming(self, hears: asyncio.Event, is_complete: bool) -> list[Any]:
-        from wyoming.client import AsyncTcpClient
-        from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
-        chunks = [SynthesizeChunk(f"{text} ") for text in SENTENCES]
-        pieces = [SynthesizeStart(), *chunks, *[SynthesizeStop()] * is_complete]
-        events: list[Any] = []
-        async with AsyncTcpClient("127.0.0.1", self.server.wyoming_port) as client:
-            for piece in pieces:
-                await client.write_event(piece.event())
-            while event := await client.read_event():
-                events.append(event)
-                if event.type == "audio-chunk":
-                    hears.set()
-        return events
+async def visit_until_it_stops(server: ServerProcess) -> list[Any]:
+    """Be a client of every kind when SIGTERM arrives, and one that comes too late."""
+    from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
-    async def refusals(self) -> list[Any]:
-        """The answers to a request and a Wyoming client that come too late."""
-        from wyoming.client import AsyncTcpClient
-        from wyoming.tts import Synthesize
-
-        while (await self.client.get("/readyz")).status_code != 503:
-            await asyncio.sleep(0.01)
-        answer = await self.client.post(SPEECH, json={"input": "Two."})
-        async with AsyncTcpClient("127.0.0.1", self.server.wyoming_port) as late:
-            await late.write_event(Synthesize("Two.").event())
-            event = await late.read_event()
-        return [answer.status_code, answer.json()["error"]["code"], event.data["code"]]
-
-    async def call(self) -> list[Any]:
-        visits = [self.request, lambda hears: self.wyoming(hears, True), lambda hears: self.wyoming(hears, False)]
-        heard = [asyncio.Event() for _ in visits]
-        running = [asyncio.ensure_future(visit(hears)) for visit, hears in zip(visits, heard, strict=True)]
+    heard = [asyncio.Event() for _ in range(3)]
+    part = [SynthesizeStart(), *(SynthesizeChunk(f"{text} ") for text in SENTENCES)]
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+        visits = [ask(client, heard[0]), ask_wyoming(server.wyoming_port, heard[1], *part, SynthesizeStop())]
+        running = [*map(asyncio.ensure_future, [*visits, ask_wyoming(server.wyoming_port, heard[2], *part)])]
         await asyncio.gather(*(hears.wait() for hears in heard))
-        self.server.process.send_signal(signal.SIGTERM)
-        refused = await self.refusals()
-        return [refused, *await asyncio.gather(*running)]
+        server.process.send_signal(signal.SIGTERM)
+        while (await client.get("/readyz")).status_code != 503:
+            await asyncio.sleep(0.01)
+        late = await client.post(SPEECH, json={"input": "Two."})
+        event, *_ = await ask_wyoming(server.wyoming_port, heard[0], Synthesize("Two."))
+        return [[late.status_code, late.json()["error"]["code"], event.data["code"]], *await asyncio.gather(*running)]
 
 
 def test_sigterm_finishes_what_has_arrived_and_refuses_the_rest(server: ServerProcess) -> None:
     """It is the last one that has the server."""
     pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
-
-    async def call() -> list[Any]:
-        return await asyncio.wait_for(Visitors(server).call(), PATIENCE)
-
-    refused, answer, whole, part = asyncio.run(call())
+    refused, answer, whole, part = run(asyncio.wait_for(visit_until_it_stops(server), PATIENCE))
     assert server.process.wait(60) == 0
     sounds = [pcm(text, 3, number) for number, text in enumerate(SENTENCES)]
-    assert refused == [503, "not_ready", "not_ready"]
-    assert answer == pcm(LONG)
+    assert refused == [503, "not_ready", "not_ready"] and answer == pcm(LONG)
     for events, kinds in ((whole, ["audio-chunk", *END]), (part, ["error", *END])):
         assert b"".join(event.payload or b"" for event in events) == PAUSE.join(sounds)
         assert [event.type for event in events[-3:]] == kinds

@@ -15,17 +15,12 @@ from synthesizer import EMBEDDED, Line
 from tests.serving.conftest import reference
 
 
-def make_voice(folder: Path, **links: Path) -> Path:
-    """A folder with links to checkpoints, by the names of the links."""
-    folder.mkdir(parents=True)
-    for name, target in links.items():
-        (folder / name.replace("__", ".")).symlink_to(target)
-    return folder
-
-
 def embedded(folder: Path, **names: str) -> Path:
-    names = names or {"tacotron2__safetensors": "tacotron2.safetensors"}
-    return make_voice(folder, **{name: EMBEDDED / target for name, target in names.items()})
+    """A folder with links to checkpoints of the embedded voice, by the names of the links."""
+    folder.mkdir(parents=True)
+    for name, target in (names or {"tacotron2__safetensors": "tacotron2.safetensors"}).items():
+        (folder / name.replace("__", ".")).symlink_to(EMBEDDED / target)
+    return folder
 
 
 def voices_of(folder: Path, **settings: object) -> Voices:
@@ -75,7 +70,7 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
 def test_mistakes_name_the_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no subfolder"):
         voices_of(tmp_path)
-    make_voice(tmp_path / "empty", waveglow__pt=EMBEDDED / "waveglow.safetensors")
+    embedded(tmp_path / "empty", waveglow__pt="waveglow.safetensors")
     with pytest.raises(DataError, match=r"empty: no acoustic model, expected tacotron2.safetensors, tacotron2.pt"):
         voices_of(tmp_path)
     embedded(tmp_path / "other" / "embedded")

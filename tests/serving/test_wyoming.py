@@ -18,7 +18,6 @@ from wyoming.server import AsyncEventHandler
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
 from serving.engine import Engine
-from serving.stream import SpeechRequest
 from serving.wyoming import HERE, is_among, serve_wyoming
 from tests.serving.conftest import LONG, pcm, run, running_engine, sample, until
 from tests.serving.server_process import free_port
@@ -124,26 +123,6 @@ def test_what_cannot_be_spoken_ends_the_connection(engine: Engine, caplog, event
     assert (pong.type, pong.data["text"]) == ("pong", "hello")
     assert events[0].data["code"] == code and [event.type for event in events[1:]] in ([], ["audio-stop"])
     assert ("no event" in caplog.records[-1].fields["error"]) == (code == "invalid_message")
-
-
-def test_an_error_in_mid_stream_is_one_of_the_log(caplog) -> None:
-    """The queue fills up between two sentences of one text."""
-
-    async def steps(client: Any) -> list[Any]:
-        await client.write_event(SynthesizeStart().event())
-        await client.write_event(SynthesizeChunk("Yes! It ").event())
-        events = await read_until(client, "audio-chunk")
-        await until(lambda: not engine._streams)
-        held = engine.submit(SpeechRequest(text="Two."))
-        await client.write_event(SynthesizeChunk("is nine. So ").event())
-        events += await read_all(client)
-        held.cancel()
-        return events
-
-    with running_engine(max_queue=1) as engine, caplog.at_level(logging.INFO, logger="serving"):
-        events = with_client(engine, steps)
-    assert [event.type for event in events[-3:]] == ["error", *END] and events[-3].data["code"] == "overloaded"
-    assert [record.levelname for record in caplog.records if record.message == "wyoming"] == ["ERROR"]
 
 
 def test_a_whole_text_is_the_audio_of_the_library_and_in_the_log_on_demand(caplog) -> None:

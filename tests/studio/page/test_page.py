@@ -206,8 +206,7 @@ def test_the_server_s_page_speaks_in_the_tab(browser, server: PageServer) -> Non
     open_project(page, server, "spoken")
     web.open_tab(page, "Speak")
     page.switch_to.frame(web.wait(lambda: page.find_elements("css selector", "#speech iframe"))[0])
-    web.wait(lambda: page.execute_script("return voices.length"))
-    assert page.execute_script("return document.getElementById('voice').value") == "spoken"
+    web.wait(lambda: page.execute_script("return voices.length && document.getElementById('voice').value") == "spoken")
     field = page.find_element("id", "text")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys(TEXT)

@@ -55,9 +55,7 @@ def test_words_or_clips_without_a_counterpart_stay_alone() -> None:
     assert found == [chapter, "The end."]
     found = assign_words("One two three. Four five six.", ["one two three", "sorry again", "four five six"])
     assert found == ["One two three.", "", "Four five six."]
-    for recognised in ([], ["", "", ""], ["x"]):
-        assert len(assign_words("A few words.", recognised)) == len(recognised)
-        assert assign_words("", recognised) == ["" for _ in recognised]
+    assert assign_words("A few words.", []) == [] and assign_words("", ["", "x"]) == ["", ""]
 
 
 def test_words_that_are_not_recognised_belong_to_their_sentence() -> None:

@@ -129,6 +129,9 @@ def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice(tmp_p
         assert train.main(argv) == 130
     assert f"stopped: python -m studio.train killed --projects {tmp_path} resumes it\n" in capsys.readouterr().out
     assert not killed.voice.exists()
+    (killed.voice / "samples").mkdir(parents=True)
+    for name in ("waveglow.safetensors", "samples/sample_9.wav"):  # of an earlier voice, perhaps of another speaker
+        (killed.voice / name).touch()
     with monkeypatch.context() as patch:
         patch.setattr(train, "run_training", train_here)
         for module in (commands, voice):  # nothing of requirements/eval.txt
@@ -150,6 +153,8 @@ def check_equal(killed: Project, whole: Project) -> None:
     assert reports_of(killed.run(name)) == reports_of(whole.run(name)) != {}
     voices = [load_checkpoint(project.voice / "tacotron2.safetensors") for project in (killed, whole)]
     assert differences(*voices) == []
+    files = {"README.md", "config.json", "tacotron2.safetensors", "samples/sample_1.wav", "samples/sample_2.wav"}
+    assert {path.relative_to(killed.voice).as_posix() for path in killed.voice.rglob("*.*")} == files
 
 
 def check_voice(project: Project, tmp_path: Path) -> None:
@@ -193,7 +198,8 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(pr
     out = capfd.readouterr().out
     assert "saved" in out and "DLL " not in out and 1000 <= sum(spent) < 1200
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(command, 1, 0.0, NO_STOP, spent.append) is RunEnding.BUDGET
+    count = len(spent)
+    assert run_training(command, 1, 0.0, NO_STOP, spent.append) is RunEnding.BUDGET and len(spent) > count
     plan, progress = tiny_plan(project, 100_000, hours=1 / 3600), progress_of(project)
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
     progress.spend("WaveGlow", 8.0)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,11 +26,10 @@ from studio.voice.voice import (
     start_strength,
     usable_measures,
     write_model,
-    write_voice,
 )
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, skip_without_evaluators, train_tiny_model
-from tests.studio.projects import SETTINGS, add_runs
+from tests.studio.projects import SETTINGS
 
 OTHER = replace(SETTINGS, warm_start=None)
 
@@ -55,11 +53,12 @@ def test_words_of_other_languages_are_not_counted() -> None:
 
 
 def test_the_strength_of_the_warm_start_stays(tmp_path) -> None:
-    tiny = train_tiny_model("WaveGlow")
-    checkpoint = load_checkpoint(tiny)
+    embedded = EMBEDDED / "waveglow.safetensors"
+    checkpoint = load_checkpoint(embedded)
+    save_checkpoint(tmp_path / "plain.pt", checkpoint)
     save_checkpoint(tmp_path / "humming.pt", checkpoint | {"data": checkpoint["data"] | {"denoising_strength": 0.2}})
-    starts = {None: None, str(tiny): None, str(tmp_path / "humming.pt"): 0.2}
-    starts[str(EMBEDDED / "waveglow.safetensors")] = EMBEDDED_DENOISING_STRENGTH
+    starts = {None: None, str(tmp_path / "plain.pt"): None, str(tmp_path / "humming.pt"): 0.2}
+    starts[str(embedded)] = EMBEDDED_DENOISING_STRENGTH
     for start, strength in starts.items():
         assert start_strength(replace(SETTINGS, warm_start=start)) == strength
 
@@ -78,23 +77,6 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(project: Projec
     assert all(not value.any() for value in written["state_dict"].values())
     strength = EMBEDDED_DENOISING_STRENGTH if name == "WaveGlow" else None
     assert written["data"].get("denoising_strength") == strength
-
-
-def test_a_voice_has_no_file_of_an_earlier_one(prepared: Project, monkeypatch) -> None:
-    """A vocoder that was no longer in the plan stayed, as of another speaker."""
-    project = prepared
-    add_runs(project)
-    (project.voice / "samples").mkdir(parents=True)
-    for name in ("waveglow.safetensors", "samples/sample_9.wav"):
-        (project.voice / name).touch()
-    plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": OTHER})
-    verdict = SimpleNamespace(is_worse=False, lines=lambda *_: [])
-    for name, value in {"evaluate": ({}, []), "choose_vocoder": GRIFFIN_LIM, "judge": verdict, "card": ""}.items():
-        monkeypatch.setattr(f"studio.voice.voice.{name}", lambda *_, value=value: value)
-    write_voice(project, plan, TrainingProgress(project.progress))
-    found = {path.relative_to(project.voice).as_posix() for path in project.voice.rglob("*.*")}
-    samples = {"samples/sample_1.wav", "samples/sample_2.wav"}
-    assert found == {"README.md", "config.json", "tacotron2.safetensors"} | samples
 
 
 # The verdict on a voice: which vocoder is the default, and whether the voice is worse than the embedded one
