@@ -152,14 +152,3 @@ def test_formats_of_sounds_and_samples(tmp_path: Path) -> None:
     assert rate == 22050 and np.array_equal(wav, flac) and np.corrcoef(wav, ogg)[0, 1] > 0.95
     assert not np.array_equal(exact, wav)
     assert np.array_equal(np.rint(exact * 32768).clip(-32768, 32767), wav * 32768)
-
-
-def test_pictures_are_drawn_of_few_lines_unless_asked_for(tmp_path: Path) -> None:
-    few = [*words(tmp_path / "few", "--max-decoder-steps", 1, lines=LINES[:2])]
-    few.remove("--no-alignments")
-    succeed("inference.py", *few)
-    assert len(list((tmp_path / "few").glob("*.png"))) == 2
-    many = words(tmp_path / "many", "--max-decoder-steps", 1, lines=["One."] * 65)
-    many.remove("--no-alignments")
-    succeed("inference.py", *many)
-    assert len(sounds(tmp_path / "many")) == 65 and not list((tmp_path / "many").glob("*.png"))

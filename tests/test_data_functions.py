@@ -30,7 +30,7 @@ from common.training.arguments import parse_training_arguments
 from common.training.options import DataConfig
 from data_functions import get_dataset, get_loader, get_loaders
 from models import REGISTRY
-from tests.recipe import flags, run
+from tests.recipe import flags
 
 RATE = 22050
 CPU = Dist(0, 0, 1, torch.device("cpu"))
@@ -124,18 +124,6 @@ def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
     assert len(list(loader)) == 4  # counted in the worker
     with pytest.raises(DataError, match=LOST):
         list(loader)
-
-
-def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):
-    monkeypatch.setattr(loader, "LOST_AFTER", 0.2)
-    batches = iter(loader_with(lambda items: _Failing(), options, tmp_path))
-    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
-    other.start()
-    monkeypatch.setattr(loader.time, "sleep", lambda _: other.kill())  # between two looks at the workers
-    with pytest.raises(ConnectionResetError):
-        next(batches)
-    other.join()
-    assert other.exitcode == -signal.SIGKILL
 
 
 def test_each_process_needs_a_clip(tmp_path):
@@ -287,12 +275,3 @@ def test_a_higher_limit_accepts_the_clip(tmp_path: Path, model: str) -> None:
     for limit in (0, float("nan")):
         with pytest.raises(UsageError, match=r"--longest-clip: .*, expected more than 0"):
             get_dataset(model, OPTIONS | {"longest_clip": limit}, tmp_path / "list.txt")
-
-
-@pytest.mark.slow
-def test_train_refuses_the_row_before_it_allocates(tmp_path: Path) -> None:
-    long = sound(tmp_path / "long.wav", 158_760_000)
-    (tmp_path / "list.txt").write_text(f"{long}|one\n{long}|two\n")
-    result = run("train.py", *flags("Tacotron2", tmp_path), "--training-files", tmp_path / "list.txt")
-    assert (result.code, result.out) == (1, "")
-    assert result.err.count("7200.0 s, expected at most 60 s (--longest-clip)") == 2

@@ -11,20 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 import train
-from common.data.pictures import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from common.run.interrupt import StopRequest
 from common.training import loop as engine
-from multiproc import describe_end
 from tests.recipe import (
     MODELS,
     ROOT,
@@ -85,20 +81,6 @@ def test_a_phrase_and_a_path_with_an_escape_reach_the_terminal_spelled(tmp_path:
     result = run("inference.py", *speech(tmp_path), "--tacotron2", tmp_path / f"{ESCAPE}.pt")
     assert result.code == 1
     assert ESCAPE not in result.err and f"{tmp_path}/\\x1b[2J.pt: no such checkpoint" in result.err
-
-
-def test_a_character_without_a_glyph_draws_without_a_warning(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # others may come from objects of earlier tests, freed here
-        figure = plot_alignment(torch.ones(4, 2), ["中", "\U0001f600"], title="中")
-        save_figure(tmp_path / "a.png", figure)
-        figure_pixels(figure)
-
-
-def test_the_signal_that_ended_a_process_is_named() -> None:
-    assert describe_end(-9) == "was ended by signal 9 (SIGKILL): killed by a user, or by the system for lack of memory"
-    assert describe_end(-11) == "was ended by signal 11 (SIGSEGV)"
-    assert describe_end(3) == "ended with exit code 3, for the reason above"
 
 
 @pytest.mark.slow
@@ -231,23 +213,6 @@ def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: st
     done = call(sys.executable, *words)
     assert (done.code, done.out) == (code, "")
     assert message in done.err and "Traceback" not in done.err
-
-
-END = """
-from common.errors import exit_on_user_error
-class Cycle:
-    def __del__(self):
-        print("collected")
-with exit_on_user_error():
-    cycle = Cycle()
-    cycle.own = cycle
-"""
-
-
-@pytest.mark.slow
-def test_a_command_collects_no_garbage_at_its_end() -> None:
-    """Its collections would go through all of PyTorch."""
-    assert call(sys.executable, "-c", END) == (0, "", "")
 
 
 # Ctrl-C: code 130.

@@ -21,7 +21,6 @@ from common.files import TEMPORARY
 from tests.recipe import Result, call, flags, largest_file, read_log, speech_flags, succeed
 
 pytestmark = pytest.mark.slow
-MEGABYTE = 2**20
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def test_a_write_on_a_full_disk_leaves_the_old_file(name: str, full: bool, reque
     assert path.stat().st_size > 100_000
 
 
-@pytest.mark.parametrize("free", [0, 20_000, 1_500_000])
+@pytest.mark.parametrize("free", [20_000, 1_500_000])
 def test_training_on_a_disk_that_fills_up(disk: Path, free: int) -> None:
     """The log, the curves or a checkpoint may be the first to meet the end of the disk."""
     argv = [*flags("WaveGlow", disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
@@ -118,7 +117,7 @@ def test_training_on_a_disk_that_fills_up(disk: Path, free: int) -> None:
     assert f"resuming at epoch {newest + 1}" in again
 
 
-@pytest.mark.parametrize("free", [0, 5_000, 60_000])
+@pytest.mark.parametrize("free", [0, 60_000])
 def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int) -> None:
     """Log, record, sounds or pictures; --resume finishes the run."""
     argv = [*speech_flags(tmp_path, *["Two."] * 12), "-o", disk, "--seed", 1, "-bs", 1]

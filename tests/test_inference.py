@@ -1,4 +1,4 @@
-"""inference.py as a whole: the recipe's commands from clips to speech, then the flags it takes, and their refusals."""
+"""inference.py as a whole: speech through each vocoder, then the flags it takes, and their refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scipy.io import wavfile
 import inference
 from common.inference.outputs import how_to_play
 from common.run.nvlog import NvLog
-from tests.recipe import MODELS, ROOT, SHARED, clips, flags, read_parameters, read_steps, run, speech_flags, succeed
+from tests.recipe import ROOT, flags, read_parameters, read_steps, run, speech_flags, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -50,65 +50,43 @@ def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
     return [*speech_flags(folder, *(lines or PHRASES)), "--seed", 0, "--no-alignments"]
 
 
-class Quickstart(NamedTuple):
-    """Folder of the outputs of the recipe's commands, and their printed text."""
+class Spoken(NamedTuple):
+    """The folder of the phrases' speech, and the printed text."""
 
     folder: Path
-    printed: dict[str, str]
+    printed: str
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory) -> Quickstart:
-    """The commands a user types: mels, two trainings, speech with and without a vocoder."""
-    folder = tmp_path_factory.mktemp("quickstart")
-    audio = clips(folder)
-    for part in ("training", "validation"):
-        rows = (folder / f"{part}.txt").read_text()
-        (folder / f"{part}_mels.txt").write_text(re.sub(r"corpus/clock/(\w+)\.ogg", rf"{folder}/mels/\1.pt", rows))
-    audio_lists, mel_lists = (
-        [folder / f"{part}{kind}.txt" for part in ("training", "validation")] for kind in ("", "_mels")
-    )
-    mels = ["--dataset-path", ROOT, "--training-files", mel_lists[0], "--validation-files", mel_lists[1]]
-    shared = ["-o", folder / "output", "--epochs", 2, *SHARED.split()]
-    (folder / "phrases.txt").write_text("".join(f"{phrase}\n" for phrase in PHRASES))
-    speak = ["-i", folder / "phrases.txt", "--tacotron2", folder / "output/checkpoint_Tacotron2_last.pt"]
-    prepare = ["--audio-filelist", *audio_lists, "--mel-filelist", *mel_lists, "-d", ROOT, "--num-workers", 2]
-    vocoder = ["--waveglow", folder / "output/checkpoint_WaveGlow_last.pt", "--wn-channels", 8]
-    train_tacotron2 = ["train.py", "-m", "Tacotron2", "--load-mel-from-disk"]
-    commands = {
-        "mels": ["common/data/mels.py", *prepare, "--n-mel-channels", 10],
-        "Tacotron2": [*train_tacotron2, *mels, *shared, *MODELS["Tacotron2"].split()],
-        "WaveGlow": ["train.py", "-m", "WaveGlow", *audio, *shared, *MODELS["WaveGlow"].split()],
-        "waveglow": ["inference.py", *speak, "-o", folder / "waveglow", *vocoder, "--cpu"],
-        "griffin-lim": ["inference.py", *speak, "-o", folder / "griffin-lim", "--vocoder", "griffin-lim", "--fp16"],
-    }
-    return Quickstart(folder, {name: succeed(*words) for name, words in commands.items()})
+def spoken(tmp_path_factory) -> dict[str, Spoken]:
+    """The tiny models' speech through each vocoder without further flags."""
+    found = {}
+    for vocoder in ("waveglow", "griffin-lim"):
+        folder = tmp_path_factory.mktemp(vocoder)
+        words = [*speech_flags(folder, *PHRASES), "--seed", 0, "--vocoder", vocoder]
+        found[vocoder] = Spoken(folder, succeed("inference.py", *words))
+    return found
 
 
-@pytest.fixture(scope="module")
-def usual(tmp_path_factory) -> Path:
-    """The folder of the tiny models' speech without further flags."""
-    folder = tmp_path_factory.mktemp("usual")
-    succeed("inference.py", *tiny(folder))
-    return folder
+@pytest.fixture
+def usual(spoken: dict[str, Spoken]) -> Path:
+    return spoken["waveglow"].folder
 
 
-def test_training_leaves_checkpoints_links_logs_and_pictures(quickstart: Quickstart) -> None:
-    left = {path.name for path in (quickstart.folder / "output").iterdir()}
+def test_training_leaves_checkpoints_a_link_and_logs() -> None:
+    folder = train_tiny_model("WaveGlow").parent
     names = ("0.pt", "1.pt", "1.safetensors", "best.pt", "last.pt")
-    checkpoints = {f"checkpoint_{model}_{name}" for model in MODELS for name in names}
-    assert left == {*checkpoints, "nvlog.json", "nvlog_1.json", "tensorboard"}  # a log a model
-    for model in MODELS:
-        link = quickstart.folder / "output" / f"checkpoint_{model}_last.pt"
-        assert link.readlink() == Path(f"checkpoint_{model}_1.pt")
+    wanted = {*(f"checkpoint_WaveGlow_{name}" for name in names), "nvlog.json", "tensorboard"}
+    assert {path.name for path in folder.iterdir()} - {"training.txt", "validation.txt"} == wanted
+    assert (folder / "checkpoint_WaveGlow_last.pt").readlink() == Path("checkpoint_WaveGlow_1.pt")
 
 
 @pytest.mark.parametrize("vocoder", ["waveglow", "griffin-lim"])
-def test_speech_is_written_as_wav_and_png_for_each_line(quickstart: Quickstart, vocoder: str) -> None:
-    folder = quickstart.folder / vocoder
+def test_speech_is_written_as_wav_and_png_for_each_line(spoken: dict[str, Spoken], vocoder: str) -> None:
+    folder, printed = spoken[vocoder]
     lines = range(len(PHRASES))
     wanted = {f"audio_{i}.wav" for i in lines} | {f"alignment_{i}.png" for i in lines}
-    wanted |= {"nvlog.json", "inference.jsonl"}
+    wanted |= {"nvlog.json", "inference.jsonl", "phrases.txt"}
     assert {path.name for path in folder.iterdir()} == wanted
     for i in lines:
         samples = sound(folder / f"audio_{i}.wav")
@@ -117,34 +95,20 @@ def test_speech_is_written_as_wav_and_png_for_each_line(quickstart: Quickstart, 
         picture = imread(folder / f"alignment_{i}.png")
         assert picture.shape[0] > 300 and picture.shape[1] > 600
         assert np.ptp(picture[..., :3]) > 0.5
-    shown = re.findall(r"audio_(\d)\.wav  (\S+) s  (.*?)  \(never stopped", quickstart.printed[vocoder])
+    shown = re.findall(r"audio_(\d)\.wav  (\S+) s  (.*?)  \(never stopped", printed)
     assert shown == [(str(i), f"{20 * 5 * HOP / RATE:.2f}", PHRASES[i]) for i in lines]
 
 
-def test_stdout_lines(quickstart: Quickstart) -> None:
-    stamp = r"DLL \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} - "
-    for model in MODELS:
-        printed = quickstart.printed[model]
-        assert re.search(
-            rf"^{stamp}\(1, 0\) .*train_loss : -?[\d.]+ train_items_per_sec : [\d.]+ items/s", printed, re.M
-        )
-        assert re.search(rf"^{stamp}\(1,\) train_loss : -?[\d.]+ .*train_epoch_time : [\d.]+ s ", printed, re.M)
-        assert re.search(rf"^{stamp}\(1, 2, 0\) val_loss : -?[\d.]+ val_items_per_sec : [\d.]+ items/s$", printed, re.M)
-        assert re.search(rf"^{stamp}\(\) run_time : [\d.]+ s ", printed, re.M)
-    assert re.search(rf"^{stamp}\(\) tacotron2_items_per_sec : [\d.]+ items/s", quickstart.printed["waveglow"], re.M)
-    assert "mels: 0 of 7 are there, making 7" in quickstart.printed["mels"]
-
-
-def test_the_log_of_speech_and_of_the_settings_of_checkpoints(quickstart: Quickstart) -> None:
-    said = numbers(quickstart.folder / "waveglow")
+def test_the_log_of_speech_and_of_the_settings_of_checkpoints(spoken: dict[str, Spoken], usual: Path) -> None:
+    said = numbers(usual)
     assert set(said) == ACOUSTIC_KEYS | VOCODER_KEYS
     assert said["tacotron2_items_per_sec"] * said["tacotron2_latency"] == pytest.approx(300)
     assert said["waveglow_items_per_sec"] * said["waveglow_latency"] == pytest.approx(300 * HOP)
     parts = [said[f"{part}_latency"] for part in ("tacotron2", "waveglow", "denoiser")]
     assert min(parts) > 0 and sum(parts) <= said["latency"]
-    plain = numbers(quickstart.folder / "griffin-lim")
+    plain = numbers(spoken["griffin-lim"].folder)
     assert set(plain) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
-    flags = read_parameters(quickstart.folder / "waveglow/nvlog.json")
+    flags = read_parameters(usual / "nvlog.json")
     assert flags["n_mel_channels"] == 10
     assert flags["text_cleaners"] == ["english_cleaners"]
     assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24

@@ -26,16 +26,13 @@ from tests.recipe import (
     LAUNCHER,
     ROOT,
     call,
-    children,
     finish,
     flags,
     free_port,
     own_signals,
     read_steps,
     skip_without_evaluators,
-    start,
     start_ranks,
-    wait_for,
 )
 
 pytestmark = pytest.mark.slow
@@ -162,18 +159,6 @@ def test_a_process_that_does_not_end_is_killed(capsys, launcher_here) -> None:
     multiproc.end([psutil.Process(process.pid)], 0.1)
     assert process.wait(50) == -signal.SIGKILL
     assert capsys.readouterr().err == f"error: process {process.pid} did not end within 0.1 seconds: killed\n"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="what prctl does")
-def test_processes_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    session = "import pathlib, time\nfrom common.run import distributed\nwith distributed.session(cpu=True):\n"
-    script.write_text(f"{session}    pathlib.Path({str(tmp_path / 'here')!r}).touch()\n    time.sleep(60)\n")
-    launcher = start(*LAUNCHER[:-1], 1, script, environment=os.environ | {"PYTHONPATH": "."})
-    wait_for(launcher, (tmp_path / "here").exists)
-    (rank,) = (psutil.Process(child) for child in children(launcher.pid))
-    launcher.kill()
-    assert psutil.wait_procs([rank], 50)[1] == []
 
 
 @pytest.mark.parametrize("number", ["0", "abc", "gpu", "-1"])

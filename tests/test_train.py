@@ -169,13 +169,6 @@ def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> N
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)
 
 
-def test_another_seed_is_another_run(tmp_path: Path) -> None:
-    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--seed", 4)
-    paths = train_tiny_model("WaveGlow"), tmp_path / "checkpoint_WaveGlow_last.pt"
-    first, other = (load_checkpoint(path)["state_dict"] for path in paths)
-    assert len(differences(first, other)) > len(first) / 2
-
-
 def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -> None:
     for words, spread in (([], True), (["--disable-uniform-initialize-bn-weight"], False)):
         model = fresh_state("Tacotron2", tmp_path, *words).model

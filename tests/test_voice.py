@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 import soundfile
-import torch
 
-import models
 import synthesizer
 from common.checkpoint import __main__ as checkpoint
-from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
 from tests.recipe import MODELS, ROOT, Result, read_log, run, succeed, train_tiny_model
 
@@ -94,25 +91,6 @@ def test_the_embedded_voice(clone: Path) -> None:
         chosen()
 
 
-def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> None:
-    for model, path in zip(MODELS, EMBEDDED, strict=True):
-        stored = load_checkpoint(clone / path)["state_dict"]
-        assert {value.dtype for value in stored.values() if value.is_floating_point()} == {torch.float16}
-        weights = models.load_model(model, clone / path).state_dict()
-        assert {value.dtype for value in weights.values() if value.is_floating_point()} == {torch.float32}
-    voice(clone, "-d", 0.01, *WITH_ITS_OWN)
-    embedded = (clone / "spoken" / "audio_0.wav").read_bytes()
-    words = []
-    for model in MODELS:  # the same numbers in a float32 file
-        rounded = load_checkpoint(train_tiny_model(model))
-        for value in rounded["state_dict"].values():
-            value.copy_(value.half().float() if value.is_floating_point() else value)
-        torch.save(rounded, clone / f"{model}.pt")
-        words += [f"--{model.lower()}", f"{model}.pt"]
-    assert voice(clone, *words) == "Tacotron2.pt and WaveGlow.pt"
-    assert (clone / "spoken" / "audio_0.wav").read_bytes() == embedded
-
-
 def test_the_embedded_voice_has_its_own_default_denoising_strength(clone: Path) -> None:
     def strength(*words: object) -> tuple[float, bytes]:
         voice(clone, *words)
@@ -151,14 +129,6 @@ def test_a_vocoder_alone_in_output_is_not_used(clone: Path) -> None:
     (clone / EMBEDDED[0]).unlink()
     with pytest.raises(DataError, match=r"^no acoustic model: there is no output/checkpoint_Tacotron2_last\.pt"):
         chosen()
-
-
-def test_one_flag_alone_is_an_error(clone: Path) -> None:
-    ending = "the embedded voice, voice/, speaks where no checkpoint is named$"
-    missing = "there is no output/checkpoint_WaveGlow_last.pt"
-    with pytest.raises(DataError, match=f"^no vocoder model: {missing}.*; name one with .*{ending}"):
-        chosen(tacotron2=Path("own.pt"))
-    assert chosen("griffin-lim", tacotron2=Path("own.pt")) == "own.pt through griffin-lim"
 
 
 def test_a_synthesis_loads_neither_pytorchs_compiler_nor_pictures() -> None:
