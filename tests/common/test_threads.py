@@ -29,7 +29,9 @@ def test_the_choice_settles_under_a_fair_scheduler(threads, cores, busy):
         share = min(1.0, cores / (threads + busy))
         now = later(cores - share * (threads + busy), share * threads)
         before, threads = threads, choose_threads(threads, cores, START, now)
-    assert threads == before
+    assert (
+        threads == before == choose_threads(threads, cores + 1, START, later(0.5, threads))
+    )  # half a core is too little
     assert max(1, cores - busy) <= threads <= max(1, cores - busy + 1)
 
 

@@ -57,6 +57,10 @@ def test_rates_grow_by_one_factor_and_the_limit_has_the_lowest_smoothed_loss() -
     assert [point.rate for point in result.points] == [0.1, 0.2]
     # weights 1/4, 1/2 and then 1/8, 1/4, 1/2, over their sums
     assert [point.smoothed for point in result.points] == pytest.approx([(1 + 1) / 0.75, (0.5 + 0.5 + 3) / 0.875])
+    losses = iter([9.0, 1.0, 2.0])
+    result = rate_test.range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
+    # (9/8 + 1/4 + 2/2) / (7/8) after it, (9/4 + 1/2) / (3/4) after 0.1, whose own loss is lower
+    assert result.limit == 0.2
     for explodes, values in ((False, [10, 5, 20]), (True, [10, 5, 26]), (False, [10, 10.5]), (True, [-4, -6, 3])):
         assert rate_test.has_exploded(values) is explodes  # a rise of four times the fall
     losses = iter([3.0, 2.0, math.inf])
