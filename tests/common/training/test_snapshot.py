@@ -106,7 +106,7 @@ def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(
     tmp_path: Path, checkpoint: dict, monkeypatch
 ) -> None:
     path = tmp_path / "checkpoint_WaveGlow_1.pt"
-    launches = (("job 7", "job 7", path), ("job 7", "job 8", None), ("job 7", "none", None), (None, "none", None))
+    launches = (("job 7", "job 7", path), ("job 7", "job 8", None), ("job 7", "none", None), (None, "job 8", None))
     for launch, name, wanted in launches:
         torch.save(checkpoint | {"launch": launch}, path)
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
