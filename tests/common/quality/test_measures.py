@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.audio.audio_processing import griffin_lim
+from common.audio.audio_processing import at_rate, griffin_lim
 from common.audio.stft import TacotronSTFT
 from common.quality.attention import Reading, attention_focus, furthest, read_attention
 from common.quality.likeness import aligned_likeness, analyse, likeness, mel_cepstra, mel_warping
@@ -160,6 +160,11 @@ def test_distortion_of_a_known_filter(world) -> None:
     found = (changed.cepstra - plain.cepstra).mean(axis=0)
     assert np.allclose(found, expected, atol=0.03)
     assert abs(expected[1]) > 0.3
+    tone = pulses(200)  # whose frames are all alike
+    filtered = tone - 0.5 * np.concatenate([[0], tone[:-1]])
+    ours, theirs = (analyse(at_rate(clip, RATE, 16000), 16000).cepstra[:, 1:] for clip in (filtered, tone))
+    distortion = 10 / np.log(10) * np.sqrt(2 * np.sum(np.median(ours - theirs, axis=0) ** 2))  # Kubichek 1993
+    assert likeness(filtered, tone, RATE).mcd == pytest.approx(distortion, rel=0.05)
 
 
 @pytest.mark.parametrize(("pitch", "other"), [(200, 210), (120, 100)])
@@ -176,6 +181,8 @@ def test_voiced_against_unvoiced_and_a_stretched_clip_is_warped_back(world) -> N
     steps, longer = (np.concatenate([pulses(150, seconds), pulses(250, 0.6)]) for seconds in (0.6, 1.2))
     warped = likeness(longer, steps, RATE)
     assert warped.f0_rmse < 2 and warped.voicing_error < 0.05
+    half = likeness(np.concatenate([pulses(200), noise]), np.concatenate([pulses(210), noise]), RATE)
+    assert half.f0_rmse == pytest.approx(10, rel=0.05)  # over the frames that both voice
 
 
 @pytest.mark.parametrize("count", [0, 1, 50, 2204])
