@@ -225,18 +225,6 @@ def test_no_package_but_the_declared_ones() -> None:
         assert [p for p in packages if not re.search(f"{p.replace('_', '-')}({marks})", pinned)] == [], path
 
 
-def test_no_cycles() -> None:
-    names = {source.name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): source for source in RECIPE}
-    at_import = {
-        name: {module for node in source.tree.body for _, module in imports_now(node)} & set(names) - {name}
-        for name, source in names.items()
-    }
-    while at_import:  # take away what needs nothing of the rest, as often as there is such a module
-        free = {name for name, needed in at_import.items() if not needed & set(at_import)}
-        assert free, f"these import each other: {sorted(at_import)}"
-        at_import = {name: needed for name, needed in at_import.items() if name not in free}
-
-
 def imports_now(node: ast.stmt) -> Iterator[tuple[int, str]]:
     """Imports that a statement at the top of a module runs when the module is imported."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -324,35 +312,6 @@ def test_no_call_and_no_import_that_is_forbidden() -> None:
     assert offences(SOURCES, forbidden) == []
     (reader,) = [source for source in SOURCES if source.name == "common/checkpoint/tensors.py"]
     assert "torch.load(" in reader.text  # so that the search has something to find
-
-
-HARMLESS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-
-
-def test_importing_does_nothing() -> None:
-    """At the top of a module: docstring, imports, definitions, assignments, and the two customary ifs."""
-
-    def doing(tree: ast.Module) -> Iterator[tuple[int, str]]:
-        for node in tree.body:
-            ifs = ("TYPE_CHECKING", "__name__ == '__main__'")
-            customary = isinstance(node, ast.If) and ast.unparse(node.test) in ifs
-            text = isinstance(node, ast.Expr) and node.value in docstrings(tree)
-            if not (isinstance(node, HARMLESS) or customary or text):
-                yield node.lineno, ast.unparse(node).splitlines()[0]
-        for node in ast.walk(tree):
-            is_global = isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.path", "os.environ")
-            if is_global and node in assigned_nodes(tree):
-                yield node.lineno, f"changes {ast.unparse(node)}"
-
-    assert offences(RECIPE, doing) == []
-    attributes = (node for source in SOURCES for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
-    assert "sys.path" not in map(ast.unparse, attributes)
-
-
-def assigned_nodes(tree: ast.AST) -> set[ast.AST]:
-    """Targets of the assignments at the top of a module."""
-    targets = [target for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign) for target in node.targets]
-    return {node for target in targets for node in ast.walk(target)}
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -153,8 +153,3 @@ def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path
         for folder in (tmp_path, train_tiny_model(model).parent)
     ]
     assert train_losses[0][:4] == train_losses[1]  # training does not depend on it
-
-
-def test_a_path_with_an_escape_reaches_the_terminal_spelled(tmp_path: Path) -> None:
-    out = succeed("evaluate.py", *words(tmp_path, *ALL, "--lines", 1), "-o", tmp_path / "\x1b[2J")
-    assert "\x1b" not in out and "\\x1b[2J/report.html" in out

@@ -12,7 +12,7 @@ from torch._inductor import config as inductor
 
 from common.fast import FastWay, Request
 from common.kernels.private_ops import Processor
-from models import RECIPE, REGISTRY, get_model
+from models import REGISTRY, get_model
 
 REQUESTS = {  # the flags that switch each row on
     "compiled, channels last": Request(compile="max-autotune"),
@@ -195,13 +195,3 @@ def test_inference_rows_keep_outputs(name: str, way: FastWay, size: Size) -> Non
         assert result.shape == want.shape
         assert error(result, want) <= way.tolerance
     assert all(torch.equal(value, before[key]) for key, value in plain.state_dict().items())
-
-
-def test_every_row_has_a_name_of_its_own_and_each_phase_a_row_for_any_machine() -> None:
-    for name, spec in RECIPE.items():
-        names = [way.name for way in spec.fast_ways]
-        assert len(set(names)) == len(names)
-        model = plain_model(name, SIZES[name][0])
-        for phase in ("training", "inference"):
-            rows = [way for way in spec.fast_ways if way.phase == phase]
-            assert rows[-1].applies(model, Request())

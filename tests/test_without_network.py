@@ -20,17 +20,9 @@ pytestmark = pytest.mark.slow
 # sitecustomize.py, which Python runs at its start
 HOOK = f"{Path(outside_hosts.__file__).read_text()}\n\nwatch(write_to(os.environ['HOSTS']))\n"
 EXTRAS = (
-    *EVALUATORS,
-    "av",
-    "fastapi",
-    "fastapi_offline",
-    "gradio",
-    "onnx",
-    "prometheus_client",
-    "pydantic",
-    "rapidfuzz",
+    *(*EVALUATORS, "av", "fastapi", "fastapi_offline", "gradio", "onnx", "prometheus_client", "pydantic", "rapidfuzz"),
+    *("starlette", "uvicorn", "wyoming"),
 )
-EXTRAS += ("starlette", "uvicorn", "wyoming")
 # All modules, then inference.py, evaluate.py and the recogniser on a clip of real speech: most of the time goes into imports.
 COMMANDS = """
 import importlib, json, pkgutil, sys

@@ -100,10 +100,6 @@ def test_clips_have_the_requested_lengths() -> None:
     assert batch.gates.nonzero().tolist() == [[0, 19], [1, 19], [2, 19]]
     many = clips(1000, 0, None)
     assert many.mel_lengths.float().mean().item() == pytest.approx(566, abs=15)
-    assert many.text_lengths.float().mean().item() == pytest.approx(100, abs=3)
-    assert (many.mel_lengths.min().item(), many.mel_lengths.max().item()) >= (100, 870)
-    assert many.mels.shape[2] == many.mel_lengths.max() == 870
-    assert many.mels[-1, :, many.mel_lengths[-1] :].abs().max() == 0
     assert many.gates.sum(1).tolist() == (870 - many.mel_lengths + 1).tolist()
     cut = segments(2, 1000)
     assert (cut.mels.shape, cut.audio.shape, cut.num_items.item()) == ((2, 80, 4), (2, 1000), 2000)

@@ -62,20 +62,6 @@ def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_
     assert f"speech-{target}0/audio_0.wav" in out
 
 
-def test_a_line_without_sound_is_an_error_and_gets_no_files(tmp_path, copy) -> None:
-    """Any gate exceeds this threshold before the first frame."""
-    directory, path = copy("torchscript"), tmp_path / "phrases.txt"
-    manifest = json.loads((directory / "export.json").read_text())
-    manifest["models"]["Tacotron2"]["gate_threshold"] = 0.0
-    (directory / "export.json").write_text(json.dumps(manifest))
-    path.write_text(PHRASES)
-    with pytest.raises(DataError) as caught:
-        main([str(word) for word in ["run", directory, "-i", path, "-o", tmp_path / "speech"]])
-    problem = "no sound, since the voice stopped before its first frame: add words or a full stop; the other lines are written"
-    assert str(caught.value) == "\n".join(f"{path}:{line}: {problem}" for line in (1, 2))
-    assert not (tmp_path / "speech").exists()
-
-
 def test_the_manifest_describes_every_file(export_of, source) -> None:
     """Names, sizes and sums, and inputs and outputs as ONNX Runtime reads them."""
     skip_without_packages()

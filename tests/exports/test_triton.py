@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.io import wavfile
 
 from common.errors import DataError
 from common.inference.config import SynthesisConfig
@@ -184,23 +183,6 @@ def test_a_mistake_is_an_error_of_its_own_request(server) -> None:
     with pytest.raises(DataError, match="grpc://"):
         list(stream(addresses["grpc"], "", 1))
     assert list(stream(addresses["grpc"], "Two.", 1))
-
-
-def test_the_client_writes_the_audio(server, tmp_path, capsys) -> None:
-    from exports.triton_client import main as client
-    from exports.triton_client import speak
-
-    addresses, _ = server
-    words = ["Ten past nine.", "--seed", "7", "-o"]
-    client([*words, str(tmp_path / "http.wav"), "--url", addresses["http"]])
-    client([*words, str(tmp_path / "grpc.wav"), "--url", addresses["grpc"], "--protocol", "grpc"])
-    client([*words, str(tmp_path / "stream.wav"), "--url", addresses["grpc"], "--stream"])
-    assert "parts" in capsys.readouterr().out
-    audio, _ = speak("http", addresses["http"], words[0], 7)
-    for name in ("http", "grpc", "stream"):
-        rate, samples = wavfile.read(tmp_path / f"{name}.wav")
-        assert rate == 22050
-        np.testing.assert_allclose(samples / 2**15, audio, rtol=0, atol=1e-3)
 
 
 def test_the_notebook_speaks_through_the_server(server, monkeypatch) -> None:

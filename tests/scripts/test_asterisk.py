@@ -107,12 +107,3 @@ def test_one_line_names_the_missing_tool_or_file(tmp_path: Path, monkeypatch) ->
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match=r"ASTERISK_SOUNDS=.*: no core-sounds-en.txt or core-sounds-en.txt.gz in it"):
         asterisk.find_sounds(tmp_path, str(tmp_path))
-
-
-def test_unpacked_packages_are_found(tmp_path: Path) -> None:
-    sounds = tmp_path / "packages/usr/share/asterisk/sounds/en_US_f_Allison"
-    transcripts = tmp_path / "packages/usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz"
-    sounds.mkdir(parents=True)
-    transcripts.parent.mkdir(parents=True)
-    transcripts.touch()
-    assert asterisk.find_sounds(tmp_path, None) == (sounds, transcripts)

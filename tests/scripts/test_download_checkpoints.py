@@ -103,17 +103,6 @@ def test_it_resumes_interrupted_downloads(server, contents, tmp_path, absent):
     assert read_files(folder) == contents
 
 
-@pytest.mark.parametrize("absent", ["wget", "curl"])
-def test_a_file_larger_than_the_servers_is_an_error(server, contents, tmp_path, absent):
-    name, folder = NAMES["TACOTRON2"], tmp_path / "checkpoints"
-    folder.mkdir()
-    (folder / f"{name}.part").write_bytes(contents[name] + b"and more")
-    done = download(server, folder, path=folder_of_tools(tmp_path / "bin", absent))
-    size = len(contents[name])
-    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]  # beside curl's own words
-    assert done.returncode == 1 and f"{name}.part: {size + 8} bytes, expected {size}" in error
-
-
 @pytest.mark.parametrize("there", [False, True], ids=["new", "there already"])
 def test_a_wrong_size_or_sum_is_one_error(server, contents, tmp_path, there):
     name, expected = NAMES["WAVEGLOW"], "0" * 64

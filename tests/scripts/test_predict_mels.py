@@ -13,7 +13,7 @@ from common.data.mels import load_mel
 from common.errors import DataError, UsageError
 from models import load_model
 from scripts import predict_mels, sharpen_mels
-from scripts.sharpen_mels import Discriminator, MelPair, Sharpening, movement
+from scripts.sharpen_mels import MelPair, Sharpening, movement
 from tacotron2.decoder import Prenet
 from tacotron2.model import Postnet, Tacotron2Config
 from tacotron2.text import text_to_sequence
@@ -111,14 +111,6 @@ def name_other_mels(folder: Path, out: Path) -> None:
     edit(folder / "mel.txt", "mels/", "other/")
 
 
-def link(out: Path, target: str) -> None:
-    out.mkdir()
-    (out / "wavs").symlink_to(out / target)
-
-
-IN_THE_WAY = "wavs: in the way of a link to the recordings"
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -126,9 +118,7 @@ IN_THE_WAY = "wavs: in the way of a link to the recordings"
         (lambda made, out: shutil.rmtree(made / "wavs"), r"wavs: no such folder, expected the recordings"),
         (name_other_mels, "other: expected rows FOLDER/mels/ID.pt"),
         (lambda made, out: edit(made / "mel.txt", "|", "|{QQ} "), r"(?s)mel.txt:1: .*mel.txt:4: "),
-        (lambda made, out: (out / "wavs").mkdir(parents=True), IN_THE_WAY),
-        (lambda made, out: link(out, "."), IN_THE_WAY),  # another data set's output
-        (lambda made, out: link(out, "nowhere"), IN_THE_WAY),
+        (lambda made, out: (out / "wavs").mkdir(parents=True), "wavs: in the way of a link to the recordings"),
     ],
 )
 def test_bad_input_is_one_error_and_no_file(dataset, tmp_path, spoil, message):
@@ -204,7 +194,7 @@ def test_sharpened_mels_move_as_recorded_ones_do(monkeypatch):
     assert 0.7 < movement(sharpening.average.module, pairs, cpu) < 1.3
 
 
-def test_crops_are_of_one_place_and_the_judge_sees_patches():
+def test_crops_are_of_one_place():
     recorded = torch.arange(200.0).expand(MELS, -1)
     pairs = [MelPair(recorded + 1000 * number, recorded) for number in (1, 2)]
     postnet = Postnet(Tacotron2Config(n_mel_channels=MELS, postnet_n_convolutions=3, postnet_kernel_size=7))
@@ -213,8 +203,5 @@ def test_crops_are_of_one_place_and_the_judge_sees_patches():
     assert (decoded.shape, recorded.shape) == ((5, MELS, 98), (5, MELS, 80))  # nine frames on both sides
     offsets = decoded[..., 9:-9] - recorded
     assert set(offsets.flatten().tolist()) == {1000.0, 2000.0}
-    shapes = [tuple(feature.shape) for feature in Discriminator()(torch.zeros(3, 80, 100))]
-    assert shapes == [(3, 32, 40, 100), (3, 64, 20, 50), (3, 64, 10, 25), (3, 64, 10, 25), (3, 1, 10, 25)]
-
     with pytest.raises(DataError, match="no clip has 98 frames, which a crop of 80 needs; the longest has 97"):
         Sharpening(postnet, [MelPair(torch.zeros(MELS, 97), torch.zeros(MELS, 97))], 1, torch.device("cpu"))

@@ -11,9 +11,7 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from common.errors import DataError
-from common.training.arguments import parse_training_arguments
 from data_functions import get_dataset
-from models import REGISTRY
 from scripts import prepare_recordings
 from tests.recipe import MODELS, ROOT, run, succeed
 from tests.scripts.shell import bash
@@ -218,18 +216,3 @@ def test_the_printed_commands_train_and_speak(tmp_path: Path, voice: Path, capsy
     new = files(tmp_path) - before
     assert "output/voice/spoken/audio_0.wav" in new
     assert all(path.startswith("output/voice/") for path in new)
-
-
-@pytest.mark.parametrize(
-    ("clips", "minutes", "wanted"),
-    [
-        (3, 0.02, "-bs 3 --epochs 500 --lr-schedule cosine --guided-attention-weight 100 --n-frames-per-step 2"),
-        (1400, 120, "-bs 16 --epochs 250 --lr-schedule cosine --guided-attention-weight 100"),
-        (12500, 1400, ""),
-    ],
-)
-def test_the_printed_training_fits_the_size_of_the_corpus(clips: int, minutes: float, wanted: str) -> None:
-    flags = prepare_recordings.small_set_flags(clips, minutes)
-    assert flags == wanted.split()
-    args, _ = parse_training_arguments(["-m", "Tacotron2", "--amp", *flags], REGISTRY, "")
-    assert args.data.batch_size <= clips

@@ -101,16 +101,6 @@ def test_plans(waveglow: bool, pulse_noise: bool) -> None:
         assert given == {"--tacotron2": "checkpoint_Tacotron2_last.pt", "--vocoder": vocoder, **own}
 
 
-@pytest.mark.parametrize(("steps", "minutes"), [(550, 20), (1099, 11), (1100, None)])
-def test_minutes_that_a_slow_machine_needs(capsys, steps: int, minutes: int | None) -> None:
-    plan = quickstart.make_plan(True, True)
-    first, *others = plan.trainings
-    needed, line = quickstart.advise(plan, first, steps, 10 * first.share), capsys.readouterr().out
-    expected = f"QUICKSTART_MINUTES={minutes} {plan.command} goes on for long enough"
-    assert (line == "" and needed <= 10) if minutes is None else (expected in line and needed == minutes)
-    assert all(quickstart.advise(plan, part, steps, 1.0) == 0 for part in others) and not capsys.readouterr().out
-
-
 def test_mels_of_its_own_and_a_training_on_them(few_clips: Path, in_this_process, capfd) -> None:
     """The mels have the channels that are trained. On a slow machine a training says how many minutes it needs."""
     part = quickstart.TACOTRON2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")

@@ -91,19 +91,6 @@ def test_chunks_are_the_plain_decoder(frames: int) -> None:
     assert_close(step(in_chunks(decoder), frames), step(decoder, frames))
 
 
-def test_mixed_precision_rounds_as_all_steps_together_do() -> None:
-    """Backward runs a chunk again outside of autocast's context, with its types."""
-    decoder = make_decoder(attention_rnn_dim=64, decoder_rnn_dim=48).float().train()
-    results = []
-    for way in (in_chunks(decoder), together(decoder)):
-        with precision.autocast(CPU, torch.bfloat16):
-            results.append(step(way, 23, dtype=torch.float32))
-    exact = step(decoder, 23, dtype=torch.float32)
-    assert_close(results[0][:3], results[1][:3], 1e-6)
-    assert_close(results[0], results[1], 0.02)
-    assert any(not torch.equal(rounded, full) for rounded, full in zip(results[0], exact, strict=True))
-
-
 @pytest.mark.parametrize("numbers", ["", "--amp --amp-dtype bfloat16"])
 def test_steps_of_training_with_accumulation(numbers: str) -> None:
     """Two steps of two batches of unlike sizes, with the same draws: losses and norms of gradients of the default way."""

@@ -72,13 +72,12 @@ def test_one_error_lists_all_mistakes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("_\n", "1: 1 line, expected at least 2 symbols: the padding and one to speak"),
         ("ab", "1: 'ab' has 2 characters, expected one, or @ and ARPAbet as in @AA1; 1 line, expected at least 2"),
         ("", "1: empty line, expected a symbol; the space is a line of one space; 1 line, expected at least 2"),
         ("_\ra\rb\r", "1: '_\\ra\\rb\\r' has 6 characters"),  # old Macs' ends of lines are none here
         ("_\n" + "x" * 1000, "2: '" + "x" * 40 + "' … has 1000 characters, expected one"),
     ],
-    ids=["the padding alone", "a word", "empty", "carriage returns", "another kind of file"],
+    ids=["a word", "empty", "carriage returns", "another kind of file"],
 )
 def test_a_file_without_an_alphabet_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
     path = write_symbols(tmp_path, content)

@@ -137,11 +137,8 @@ def test_equals_pytorch(way: Convolution, batch: int, groups: int, block: int | 
     ("dtype", "channels", "kernel", "groups", "dilation", "way"),
     [
         (torch.float32, 256, 3, 1000, 128, WinogradTiles(128)),
-        (torch.float64, 256, 3, 1000, 128, WinogradTiles(128)),
         (torch.float32, 255, 3, 1000, 1, Direct(1)),
-        (torch.float32, 256, 5, 1000, 1, Direct(1)),
         (torch.float32, 256, 3, 400, 128, Direct(128)),  # 512 in tiles
-        (torch.float32, 256, 3, 456, 128, WinogradTiles(128)),
         (torch.bfloat16, 512, 3, 1000, 128, Direct(128)),
         (torch.float16, 512, 3, 1000, 1, Direct(1)),
     ],
