@@ -158,13 +158,6 @@ def wait_for_tab(page, title: str, name: str) -> None:
     wait(lambda: page.find_element("id", name).is_displayed())
 
 
-def wait_for_picture(page, name: str) -> None:
-    """Wait until a picture is drawn, with words for those who do not see it."""
-    script = """const picture = document.querySelector(arguments[0]);
-        return picture && picture.naturalWidth > 500 && picture.checkVisibility() && picture.alt"""
-    wait(lambda: page.execute_script(script, f"#{name} img"))
-
-
 def bytes_of(page, address: str) -> bytes:
     """Return the bytes at an address, fetched by the page."""
     script = """

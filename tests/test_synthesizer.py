@@ -20,7 +20,6 @@ from tests.recipe import ROOT, speech_flags, succeed, train_tiny_model
 pytestmark = pytest.mark.slow
 
 TEXTS = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
-LONG = "The first one is short. The second, which is longer, has two commas in it; and so on, and so on! Is it the end?"
 
 
 def voice(*, vocoder: bool = True, **settings: object) -> Synthesizer:
@@ -84,19 +83,6 @@ def test_pauses_stand_in_their_places_and_texts_without_words_have_no_sound() ->
     for call in (ours.speak, lambda text: list(ours.stream(text)), ours.has_words):
         with pytest.raises(DataError, match="nothing to speak" if call != ours.has_words else "expected 0 to 60 s"):
             call("[pause:99s]" if call == ours.has_words else "🙂")
-
-
-def test_the_consumer_of_a_stream_may_draw_random_numbers() -> None:
-    ours = voice(longest_piece=50)
-    quiet = torch.cat(list(ours.stream(LONG)))
-    torch.manual_seed(9)
-    before, parts = torch.get_rng_state(), []
-    for part in ours.stream(LONG):
-        assert torch.equal(torch.get_rng_state(), before)
-        torch.rand(3)
-        before = torch.get_rng_state()
-        parts.append(part)
-    assert torch.equal(torch.cat(parts), quiet)
 
 
 def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) -> None:

@@ -1,5 +1,7 @@
 """tts.onnx against the plain models on the same draws, item by item, alone and in batches."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,23 @@ def test_each_item_equals_the_plain_models(session, source, monkeypatch, lengths
         torch.testing.assert_close(torch.from_numpy(audio[i, : audio_lengths[i]]), sound, rtol=0, atol=tolerance)
         assert not audio[i, audio_lengths[i] :].any()
     assert len(lengths) == 1 or max_steps == 4 or len(set(audio_lengths.tolist())) > 1
+
+
+def test_tritons_config_names_the_inputs_and_outputs_of_the_file(export_of) -> None:
+    """With their types and sizes; a reshape to [ ] leaves only the batch."""
+    skip_without_packages()
+    import onnxruntime
+
+    folder = export_of("triton-onnx") / "tts_onnx"
+    session = onnxruntime.InferenceSession(str(folder / "1" / "model.onnx"))
+    described = [*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs()]
+    values, types = {value.name: value for value in described}, {"INT64": "tensor(int64)", "FP32": "tensor(float)"}
+    row = r'name: "(\w+)" data_type: TYPE_(\w+) dims: \[ (.*?) \]( reshape)?'
+    rows = re.findall(row, (folder / "config.pbtxt").read_text())
+    assert {value.name for value in session.get_outputs()} < {name for name, *_ in rows}
+    for name, kind, sizes, reshaped in rows:
+        assert values[name].type == types[kind]
+        assert len(values[name].shape) == 1 + (0 if reshaped else len(sizes.split(",")))
 
 
 def test_inputs_with_defaults_may_be_left_out(session, source) -> None:

@@ -1,7 +1,7 @@
 """Model repositories for Triton: their files, their config.pbtxt, and a real server on a CPU, over HTTP and gRPC.
 
 `bash scripts/triton.sh` makes the environment of the server; then .venv-triton/bin/python -m pytest tests/exports/test_triton.py
-runs all but the test of the single file, which needs the packages of requirements/exports.txt and tritonclient.
+runs these tests.
 """
 
 import os
@@ -71,26 +71,6 @@ def test_config_pbtxt_is_a_model_config(export_of) -> None:
         (warm_up,) = config.model_warmup
         contents = (export_of("triton") / config.name / "warmup" / warm_up.inputs["text"].input_data_file).read_bytes()
         assert contents == np.uint32(len(WARM_UP)).tobytes() + WARM_UP.encode()
-
-
-def test_the_config_of_the_single_file_agrees_with_it(export_of) -> None:
-    """Types and sizes as ONNX Runtime reads them; a reshape to [ ] leaves only the batch."""
-    directory = export_of("triton-onnx") / "tts_onnx"
-    config = parse_config(directory / "config.pbtxt")
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(directory / "1" / "model.onnx"))
-    values = [*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs()]
-    described = {value.name: value for value in values}
-    kinds = {"tensor(int64)": 9, "tensor(float)": 11}  # DataType of model_config.proto
-    assert config.backend == "onnxruntime"
-    assert {value.name for value in session.get_outputs()} == {value.name for value in config.output}
-    for value in [*config.input, *config.output]:
-        sizes = [] if value.HasField("reshape") else list(value.dims)
-        ours = [size if isinstance(size, int) else -1 for size in described[value.name].shape]
-        assert value.data_type == kinds[described[value.name].type]
-        assert len(ours) == 1 + len(sizes) and ours[0] == -1
-        assert all(size in (-1, other) for size, other in zip(ours[1:], sizes)), value.name
 
 
 def is_ready(port: int) -> bool:

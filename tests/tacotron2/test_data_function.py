@@ -142,20 +142,6 @@ def without_keys(found):
     return [(piece.text, piece.pause) for piece in found]
 
 
-def test_long_texts_are_cut_by_their_spoken_length_without_pieces_of_no_words():
-    text = "She paid $5 million. He did not."
-    assert len(text) == 32 and len("She paid five million dollars. He did not.") == 42
-    assert without_keys(pieces(text, 42, ENGLISH)) == [(text, 0.0)]
-    assert without_keys(pieces(text, 41, ENGLISH)) == [("She paid five million dollars.", 0.35), ("He did not.", 0.0)]
-    assert without_keys(pieces(text, 32, BASIC)) == [(text, 0.0)]
-    assert without_keys(pieces(text, 0, ENGLISH)) == [(text, 0.0)]
-    text = "One and two. ☃☃☃. ... Three!"
-    assert without_keys(pieces(text, 12, ENGLISH)) == [("One and two.", 0.35), ("☃☃☃. ... Three!", 0.0)]
-    cyrillic = BASIC | {"symbols": ["_", *" .абвг"]}
-    assert without_keys(pieces("Аб ва. Abc abc. Ваг.", 12, cyrillic)) == [("Аб ва.", 0.35), ("Ваг.", 0.0)]
-    assert pieces("Abc abc. Abc abc.", 12, cyrillic) == []
-
-
 def test_a_piece_of_phonemes_alone_is_spoken_and_a_text_with_a_mistake_stays_whole():
     found = pieces("A word of some length. {HH AH0 L OW1}.", 25, ENGLISH)
     assert [piece.text for piece in found] == ["A word of some length.", "{HH AH0 L OW1}."]

@@ -96,7 +96,7 @@ def peak_bytes(n_flows: int, recompute: bool) -> int:
     wn = {"n_layers": 8, "kernel_size": 3, "n_channels": 32}
     sizes = {"n_mel_channels": 8, "hop_length": 16, "upsample_kernel_size": 64}
     model = fast(WaveGlow(n_flows=n_flows, WN_config=wn, **sizes), recompute)
-    mels, audio = speech(256, dtype=torch.float32, n_mels=8)
+    mels, audio = speech(128, dtype=torch.float32, n_mels=8)
 
     def work() -> None:
         WaveGlowLoss(1.0)(model(mels, audio), audio).backward()
