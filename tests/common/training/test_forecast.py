@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import time
@@ -12,16 +13,18 @@ import pytest
 import torch
 
 import train
+from common.audio.stft import AudioConfig
 from common.progress import size
 from common.run import memory
 from common.run.distributed import Dist
+from common.spec import Preview
 from common.training.arguments import parse_training_arguments
-from common.training.forecast import describe_plan, longest_batch
+from common.training.forecast import describe_plan, longest_batch, time_report
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from data_functions import get_loaders
 from models import REGISTRY
-from tests.common.training.points import change
+from tests.common.training.points import change, loader, make_state
 from tests.recipe import ROOT, flags, fresh_state, succeed
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
@@ -90,6 +93,19 @@ def test_ten_steps_a_report_and_the_memory_of_a_clip_are_measured_and_nothing_is
     assert figures["always"] >= 3 * 4 * weights and figures["clip"] > 0
     assert figures["available"] > figures["always"] + 2 * figures["clip"]
     assert {file.suffix for file in tmp_path.iterdir()} == {".txt", ".json"}  # the lists of the test, and the figures
+
+
+def test_a_validation_is_timed_apart_from_its_checkup() -> None:
+    class Checkup:
+        audio = AudioConfig()
+
+        def __call__(self, *_: object) -> None:
+            time.sleep(0.3)
+
+    state = make_state()
+    change(state, spec=dataclasses.replace(state.setup.spec, preview=lambda *_: Preview({}, {}, {})))
+    validating, checking = time_report(state, loader(4, 2, training=False), Checkup())  # type: ignore[arg-type]
+    assert 0 < validating < 0.3 <= checking
 
 
 @pytest.mark.slow
