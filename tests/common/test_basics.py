@@ -1,4 +1,4 @@
-"""Small files of common/: tables, extras, options, and the choice among fast ways."""
+"""Small files of common/: extras, options, and the choice among fast ways."""
 
 import argparse
 import subprocess
@@ -14,14 +14,7 @@ from common.extras import require
 from common.fast import FastWay, Request, accelerate, shallow_copy
 from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
 from common.parser import Parser
-from common.tables import markdown_table, text_table
 from tests.recipe import ROOT
-
-
-def test_columns_are_aligned_and_markdown_escapes_bars() -> None:
-    rows = [("a", 1234567, "x"), ("long name", 2, "y|z")]
-    assert text_table("<><", ("name", "count", "note"), rows).splitlines()[1] == "a          1,234,567  x"
-    assert markdown_table("<><", ("name", "count", "note"), rows).endswith("| long name | 2 | y\\|z |")
 
 
 def test_missing_packages_are_named_and_others_are_not_and_help_needs_none(capsys, monkeypatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from common.data.pictures import figure_pixels, plot_alignment, plot_gate, plot_losses, plot_mel_pair, save_figure
+from common.data.pictures import figure_pixels, plot_alignment, plot_gate, plot_mel_pair, save_figure
 from common.errors import DataError
 
 
@@ -52,8 +52,6 @@ def test_the_first_symbol_and_the_first_channel_are_below_and_time_goes_right():
     frames = ((upper, 15.5, 40.5), (upper, 20.5, 10.5), (lower, 15.5, 40.5))
     shown = [colour_at(figure, axes, frame * 256 / 22050, channel) for axes, frame, channel in frames]
     assert shown == [colour_of("magma", share) for share in (0.5, 0.0, 1.0)]  # on one scale
-    lines = plot_losses({2: 2.0, 1: 3.0}, {2: 2.5}).axes[0].get_lines()
-    assert [line.get_xydata().tolist() for line in lines] == [[[1, 3], [2, 2]], [[2, 2.5]]]
 
 
 @pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")

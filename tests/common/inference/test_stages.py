@@ -303,7 +303,6 @@ def test_another_speed_keeps_the_pitch_and_moves_the_times(speed: float) -> None
     assert torch.equal(streamed.audio, speech.audio) and streamed.parts == speech.parts
     assert sum(map(len, parts)) / 8000 == pytest.approx(3 / speed, rel=0.03)
     (first, _) = voice.stream_pieces(voice.cut_line(Line(text)))
-    assert first.draft.parts == speech.parts[:1]
     assert len(torch.cat(exhaust(first.steps)[0])) / 8000 == pytest.approx(1 / speed, rel=0.03)
 
 

@@ -41,7 +41,6 @@ CASES = {
     "a glance of one step": ([*each(0, 5), 19, *each(5, 20)], 20, Reading(1, 1 - 1 / 60, 1, 0, 0)),
     "one symbol back now and then": ([0, 1, 0, 1, 2, 1, 2, 3], 4, Reading(1, 1, 1, 0, 0)),
     "one step": ([0], 4, Reading(1, 1, 0.25, 0, 0)),
-    "one symbol": ([0, 0, 0], 1, Reading(1, 1, 1, 0, 0)),
 }
 
 

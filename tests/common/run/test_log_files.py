@@ -38,11 +38,9 @@ class Folder:
         return message
 
     def runs(self) -> dict[str, list[str]]:
-        """Log file → its runs' names and steps, in order."""
         return {path.name: describe_records(path) for path in sorted(self.path.glob("*.json"))}
 
     def curves(self) -> dict[str, list[str]]:
-        """TensorBoard folder → its files."""
         folders = sorted((self.path / "tensorboard").iterdir())
         return {folder.name: sorted(file.name for file in folder.iterdir()) for folder in folders}
 

@@ -134,10 +134,9 @@ def test_a_gradient_that_is_no_number_ends_the_run_with_or_without_a_loss_scale(
     batch = PointsDataset(4).collate([1, 3])
     for _ in range(2):  # at a scale of 4 and of 2^-6 it may still be an overflow
         assert not math.isfinite(train_step(state, [batch]).grad_norm)
-    with pytest.raises(DataError, match="gradient norm is nan"):
-        train_step(state, [batch])
-    with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
-        train_step(make_state(criterion=Root()), [PointsDataset(4).collate([1, 3])])
+    for one in (state, make_state(criterion=Root())):
+        with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration \d.*files: clip 1, clip 3;"):
+            train_step(one, [batch])
 
 
 def test_two_ways_to_compute_a_step_exclude_each_other(tmp_path: Path) -> None:
