@@ -2,7 +2,7 @@
 
 import io
 
-import matplotlib.style
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -10,13 +10,6 @@ from PIL import Image
 
 from common.data.pictures import figure_pixels, plot_alignment, plot_gate, plot_mel_pair, save_figure
 from common.errors import DataError
-
-
-@pytest.fixture(autouse=True)
-def default_style():
-    """With ticks: tests/matplotlibrc leaves them out elsewhere."""
-    with matplotlib.style.context("default"):
-        yield
 
 
 def colour_at(figure, axes, x, y):
