@@ -142,6 +142,14 @@ def without_keys(found):
     return [(piece.text, piece.pause) for piece in found]
 
 
+def test_the_limit_of_pieces_counts_spoken_characters_and_no_piece_is_without_words():
+    text = "She paid $5 million. He did not."  # 32 characters, of which 42 are spoken
+    assert without_keys(pieces(text, 42, ENGLISH)) == [(text, 0.0)]
+    assert without_keys(pieces(text, 41, ENGLISH)) == [("She paid five million dollars.", 0.35), ("He did not.", 0.0)]
+    text = "One and two. ☃☃☃. ... Three!"
+    assert without_keys(pieces(text, 12, ENGLISH)) == [("One and two.", 0.35), ("☃☃☃. ... Three!", 0.0)]
+
+
 def test_a_piece_of_phonemes_alone_is_spoken_and_a_text_with_a_mistake_stays_whole():
     found = pieces("A word of some length. {HH AH0 L OW1}.", 25, ENGLISH)
     assert [piece.text for piece in found] == ["A word of some length.", "{HH AH0 L OW1}."]
