@@ -6,10 +6,11 @@ import functools
 import inspect
 import io
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from synthesizer import Line, SynthesisConfig, Synthesizer
 
 PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "h11", "prometheus_client", "av", "httpx")
 
+run = asyncio.run
 # Some texts with marks, one of several pieces, and one that two vocoders speak.
 TEXTS = ["Two.", "Good morning.", "It is a quarter past eleven.", "Yes!"]
 LONG = "The ferry waits until noon, and then it leaves. " * 4
@@ -102,11 +104,6 @@ def wait_until_ready(engine: Any) -> None:
     assert engine.failure is None, engine.failure
 
 
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in an event loop of its own."""
-    return asyncio.run(coroutine)
-
-
 def sample(engine: Any, name: str, **labels: str) -> float:
     """The value of a metric."""
     return engine.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -132,9 +129,8 @@ def decode(data: bytes, code: str | None = None, rate: int = 0) -> tuple[np.ndar
     import av
 
     if code is not None:
-        return soundfile.read(
-            io.BytesIO(data), samplerate=rate, channels=1, format="RAW", subtype=code, endian="LITTLE"
-        )
+        raw = {"format": "RAW", "subtype": code, "endian": "LITTLE"}
+        return soundfile.read(io.BytesIO(data), samplerate=rate, channels=1, **raw)
     with av.open(io.BytesIO(data)) as file:
         frames = list(file.decode(audio=0))
     resampler = av.AudioResampler("flt", "mono")
@@ -157,6 +153,19 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
             yield ready
     else:
         yield request.getfixturevalue("shared_engine")
+
+
+def app_of(engine: Any, **settings: Any) -> Any:
+    """The interface of an engine."""
+    from serving.app import make_app
+    from serving.config import ServingConfig
+
+    return make_app(engine, ServingConfig(cpu=True, **settings))
+
+
+@pytest.fixture(scope="module")
+def app(shared_engine: Any) -> Any:
+    return app_of(shared_engine)
 
 
 def own_engine(**settings: Any) -> pytest.MarkDecorator:
@@ -182,34 +191,35 @@ def server() -> Iterator[Any]:
         yield ready
 
 
+def make_stream(*items: Any, timeout: float = 60) -> Any:
+    """A stream of "Two." with these items, which no engine computes; from a coroutine."""
+    from serving.stream import SpeechRequest, SpeechStream
+
+    stream = SpeechStream(SpeechRequest(text="Two."), "embedded", 22050, 1, timeout)
+    for item in items:
+        stream.put(item)
+    return stream
+
+
 def chunk(text: str | None) -> str:
     """An event of OpenAI's chat API: the first has a role, the last no content."""
     delta = {"role": "assistant", "content": text} if text is not None else {}
     return f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': [{'index': 0, 'delta': delta}]})}\n\n"
 
 
-class Endpoint:
-    """A chat endpoint in this process: answers with a status and events, and keeps the requests."""
-
-    url = "http://chat.example/v1"
-
-    def __init__(self) -> None:
-        self.status, self.requests, self.timeout = 200, [], 0.0
-        self.events: Iterable[str] = [chunk("Yes."), "data: [DONE]\n\n"]
-
-    def answer(self, request: Any) -> Any:
-        import httpx
-
-        self.timeout = request.extensions["timeout"]["read"]
-        self.requests.append((request.url.path, request.headers.get("authorization"), json.loads(request.content)))
-        return httpx.Response(self.status, content=(event.encode() for event in self.events))
-
-
 @pytest.fixture
-def endpoint(monkeypatch) -> Iterator[Endpoint]:
+def endpoint(monkeypatch) -> Iterator[SimpleNamespace]:
+    """A chat endpoint in this process: answers with a status and events, and keeps the requests."""
     import httpx
 
-    endpoint = Endpoint()
-    with httpx.Client(transport=httpx.MockTransport(endpoint.answer)) as client:
+    endpoint = SimpleNamespace(url="http://chat.example/v1", status=200, requests=[], timeout=0.0)
+    endpoint.events = [chunk("Yes."), "data: [DONE]\n\n"]
+
+    def answer(request: Any) -> Any:
+        endpoint.timeout = request.extensions["timeout"]["read"]
+        endpoint.requests.append((request.url.path, request.headers.get("authorization"), json.loads(request.content)))
+        return httpx.Response(endpoint.status, content=(event.encode() for event in endpoint.events))
+
+    with httpx.Client(transport=httpx.MockTransport(answer)) as client:
         monkeypatch.setattr(httpx, "stream", client.stream)
         yield endpoint

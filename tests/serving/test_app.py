@@ -15,12 +15,11 @@ import pytest
 import soundfile
 from fastapi import FastAPI
 
-from serving.app import make_app
-from serving.config import ServingConfig
 from serving.engine import Engine
 from synthesizer import EMBEDDED
 from tests.serving.conftest import (
     HEADERLESS,
+    app_of,
     decode,
     make_engine,
     pcm,
@@ -34,15 +33,6 @@ from tests.serving.conftest import (
 pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
 JSON = {"content-type": "application/json"}
-
-
-def app_of(engine: Engine, **settings: Any) -> FastAPI:
-    return make_app(engine, ServingConfig(cpu=True, **settings))
-
-
-@pytest.fixture(scope="module")
-def app(shared_engine: Engine) -> FastAPI:
-    return app_of(shared_engine)
 
 
 def call(app: FastAPI, method: str, path: str, raises: bool = True, **request: Any) -> httpx.Response:
@@ -370,7 +360,7 @@ def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
     """The header has it in percent-encoding."""
     (tmp_path / "Жанна").symlink_to(EMBEDDED)
     with running_engine(voices=tmp_path) as engine:
-        app = make_app(engine, engine.config)
+        app = app_of(engine)
         response = speak(app, voice="Жанна")
         voices = call(app, "GET", "/v1/voices").json()["data"]
     assert {voice["id"]: voice["default"] for voice in voices} == {"embedded": True, "heart": False, "Жанна": False}

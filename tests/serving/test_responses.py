@@ -16,13 +16,12 @@ from starlette.types import Message
 from common.audio.audio_processing import to_pcm
 from serving import responses
 from serving.encoding import AudioEncoder
-from serving.engine import Engine
 from serving.errors import RequestError, timeout_error
 from serving.limits import ReadingPace
 from serving.responses import FileCache, StreamedResponse, audio_chunks, error_event, zip_chunks
-from serving.stream import SpeechRequest, SpeechStream
-from tests.serving.conftest import pcm, run
-from tests.serving.test_app import SPEECH, app_of, call
+from serving.stream import SpeechStream
+from tests.serving.conftest import make_stream, pcm, run
+from tests.serving.test_app import SPEECH, call
 
 PART = torch.linspace(-1, 1, 100)
 
@@ -36,13 +35,6 @@ class Answer(NamedTuple):
     @property
     def body(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.sent)
-
-
-def make_stream(*items: Any) -> SpeechStream:
-    stream = SpeechStream(SpeechRequest(text="Two."), "embedded", 22050, 1, 60)
-    for item in items:
-        stream.put(item)
-    return stream
 
 
 def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError], bytes] | None = None) -> Answer:
@@ -110,11 +102,6 @@ def test_an_archive_has_an_error_in_place_of_a_stream_that_fails() -> None:
         assert json.loads(archive.read("error_0.json")) == timeout_error(3).body()
         contents = archive.read("audio_1.wav")
     assert contents[-200:] == to_pcm(PART).tobytes() and int.from_bytes(contents[40:44], "little") == 200
-
-
-@pytest.fixture(scope="module")
-def app(shared_engine: Engine) -> FastAPI:
-    return app_of(shared_engine)
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,13 @@ from serving.errors import RequestError
 from serving.forecast import LONGEST_WAIT, WorkForecast, work_before
 from serving.schemas import BatchBody, Format
 from serving.sentences import SentenceCutter
-from serving.stream import SpeechRequest, SpeechStream
 from tacotron2.text.markup import ended_sentences
-from tests.serving.conftest import collect
-
-
-def make_stream(timeout: float) -> SpeechStream:
-    return SpeechStream(SpeechRequest(text="Two."), "embedded", 22050, 1, timeout)
+from tests.serving.conftest import collect, make_stream
 
 
 async def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
     """A slow reader receives all that was computed in time. The time of the first part stays."""
-    stream, firsts = make_stream(0.01), []
+    stream, firsts = make_stream(timeout=0.01), []
     for item in (torch.ones(2), torch.zeros(1), None):
         stream.put(item)
         firsts.append(stream.first)
@@ -37,14 +32,14 @@ async def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
 
 async def test_progress_sets_the_time_back() -> None:
     """Of the whole answer: a batch's streams share a clock. Without progress it ends, and leaves."""
-    stream, other = make_stream(0.4), make_stream(0.4)
+    stream, other = make_stream(timeout=0.8), make_stream(timeout=0.8)
     other.clock = stream.clock
     for _ in range(3):
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.3)
         other.put(torch.zeros(1))
     stream.put(torch.zeros(2))
     assert len(await anext(stream)) == 2
-    with pytest.raises(RequestError, match=r"made no progress for 0.4 seconds \(--timeout\)") as caught:
+    with pytest.raises(RequestError, match=r"made no progress for 0.8 seconds \(--timeout\)") as caught:
         await anext(stream)
     assert caught.value.status == 504 and stream.cancelled
 

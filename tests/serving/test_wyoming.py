@@ -147,7 +147,7 @@ def test_a_client_that_does_not_keep_up_is_cut_off(monkeypatch) -> None:
     write = AsyncEventHandler.write_event
 
     async def write_late(handler: Any, event: Any) -> None:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.9)
         await write(handler, event)
 
     async def steps(client: Any) -> list[str]:
@@ -160,7 +160,7 @@ def test_a_client_that_does_not_keep_up_is_cut_off(monkeypatch) -> None:
         return kinds
 
     monkeypatch.setattr(AsyncEventHandler, "write_event", write_late)
-    with running_engine(idle_timeout=1.0, speed=4.0) as engine:
+    with running_engine(idle_timeout=1.5, speed=4.0) as engine:
         kinds = with_client(engine, steps)
     assert "audio-chunk" in kinds and kinds.count("audio-stop") < TEXTS
 
@@ -191,11 +191,11 @@ def test_a_payload_is_read_over_and_idleness_counts_from_the_end_of_an_answer() 
         while not events or events[-1].type != "audio-stop":
             events += await read_until(client, "audio-chunk") if not events else [await client.read_event()]
             await asyncio.sleep(0.1)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.8)
         await client.write_event(Synthesize("Two.").event())
         return [event.type for event in await read_until(client, "audio-stop")]
 
-    with running_engine(idle_timeout=1.0) as engine:
+    with running_engine(idle_timeout=1.5) as engine:
         assert with_client(engine, steps)[0] == "audio-start"
 
 

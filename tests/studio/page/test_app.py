@@ -93,9 +93,6 @@ def test_the_newest_run_is_described_in_words(context, project, tmp_path: Path) 
     assert state == words and str(tmp_path) not in log
 
 
-# --- Speak ---
-
-
 @pytest.fixture
 def client(context: Context) -> Iterator[Any]:
     """A client of /speak alone, in one event loop."""
@@ -104,10 +101,6 @@ def client(context: Context) -> Iterator[Any]:
     with TestClient(app) as client:
         yield client
         speech.close()
-
-
-def voices(client: Any) -> list[dict[str, Any]]:
-    return wait(lambda: (answer := client.get("/speak/mine/v1/voices")).status_code == 200 and answer.json()["data"])
 
 
 @pytest.mark.slow
@@ -121,7 +114,8 @@ def test_a_voice_that_cannot_be_loaded_is_an_error_in_words_until_there_is_anoth
     weights.write_bytes(whole)
     (project.voice / "config.json").write_text(json.dumps({"name": "mine", "vocoder": "griffin-lim"}))
     assert speak_tab.show(project) != before
-    assert [voice["id"] for voice in voices(client)] == ["mine", "embedded", "heart"]
+    found = wait(lambda: (answer := client.get("/speak/mine/v1/voices")).status_code == 200 and answer.json()["data"])
+    assert [voice["id"] for voice in found] == ["mine", "embedded", "heart"]
     body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     answer = client.post("/speak/mine/v1/audio/speech", json=body)
     own = Synthesizer.from_checkpoints(weights, config=SynthesisConfig(seed=3), device="cpu")

@@ -193,9 +193,6 @@ def test_a_server_with_an_open_page_ends_at_once_and_in_silence(browser, project
     assert server.output.read_text() == start
 
 
-# Speak, Export and the recorder
-
-
 TEXT = "There are seven days in a week."
 
 

@@ -1,5 +1,6 @@
 """The view of a training: time left, losses, and the pictures and sounds of the newest report."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -60,6 +61,18 @@ def test_progress_curves_pictures_and_sounds(project, monkeypatch):
         log.log((0,), {"val_loss": 2.5})
     later = view.look(project, "Tacotron2", sight.keys)
     assert later.losses is not None and later.report is not None
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_pages_that_look_at_once_count_each_step_once(project):
+    with log_of(project, "Tacotron2") as log:
+        for step in range(1, 301):
+            write_step(log, step, 1.0)
+    seen = TrainingView().look(project, "Tacotron2").keys  # plots take long
+    with ThreadPoolExecutor(4) as pool:
+        for view in (TrainingView() for _ in range(20)):
+            list(pool.map(lambda _, view=view: view.look(project, "Tacotron2", seen), range(4)))
+            assert [run.log.step_seconds for run in view._views.values()] == [300 * 0.5]
 
 
 def test_words_for_the_newest_model_its_time_left_and_its_newest_report(project):

@@ -209,9 +209,6 @@ def test_the_measure_that_selects_is_one_that_can_be_counted(spec, options, coun
     assert found.value == measure
 
 
-# plan.json: a plan that is written reads back equal, and bad values are named by file and field
-
-
 CHANGES = {"warm_start": None, "epochs": 10, "hours": 1.5, "best_by": "loss", "reasons": {}, "options": {"dither": 0.1}}
 PLAN = Plan(seed=1, threads=2, cpu=True, models={"WaveGlow": replace(SETTINGS, **CHANGES)})
 
@@ -336,9 +333,6 @@ def test_the_digest_of_a_plan_is_the_same_for_each_spelling_of_its_folder(tmp_pa
     for change in ({"learning_rate": 1e-5}, {"hours": 7.25}):
         other = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], **change)})
         assert digest("WaveGlow", other, Project(name="mine", projects=places[0])) not in digests
-
-
-# The material of a plan: lengths of clips, and the settings that its texts need
 
 
 def test_the_figures_are_those_of_the_clips_for_training(prepared: Project) -> None:

@@ -250,4 +250,6 @@ def test_a_copy_in_another_format_is_a_double(tmp_path) -> None:
         project = run(tmp_path / "in", tmp_path / "out", "--validation", "1", *words)
         found = {row["recording"]: row["faults"] for row in table(project) if "double" in row["faults"]}
         assert found == dict.fromkeys(copies, "double of clip1")
+        (tmp_path / "in" / "clip5.wav").unlink(missing_ok=True)
+    assert not list(project.clips.glob("clip5*")) and list(project.clips.glob("clip4*"))
     assert json.loads(project.settings.read_text())["validation"] == 1  # for later edits

@@ -234,9 +234,6 @@ def test_a_clip_that_cannot_be_written_is_no_fault_of_its_recording(tmp_path: Pa
         cut(tmp_path / "talk.wav", tmp_path)
 
 
-# --- recordings ---
-
-
 def test_names_of_clips_are_unique_and_ascii_and_unreadable_files_are_named(tmp_path: Path, monkeypatch) -> None:
     names = ["a b.wav", "a_b.wav", "A-B.flac", "über/日本.wav", "日本.mp3", "c.wav", "c.ogg"]
     names += [".hidden.wav", "notes.txt", *(f"{'long' * 25}{end}.wav" for end in "ab")]

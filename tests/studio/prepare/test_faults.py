@@ -167,9 +167,6 @@ def test_another_sound_is_no_other_speaker(tmp_path: Path, change, snr: float, r
     assert compare_voices(cut, options).others == set()
 
 
-# --- digital silence ---
-
-
 FRAME = 220  # samples of 10 ms
 ROOM = 10 ** (-70 / 20)
 

@@ -79,9 +79,6 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(project: Projec
     assert written["data"].get("denoising_strength") == strength
 
 
-# The verdict on a voice: which vocoder is the default, and whether the voice is worse than the embedded one
-
-
 NAN = math.nan
 
 
