@@ -101,6 +101,8 @@ def test_refused_clients_come_back_one_after_the_other(monkeypatch) -> None:
 TEXT = """Dr. Who came at 5 p.m. on Monday.| Really?| Yes, really!| "It was late."| He left.
 |The end of it
 |# A heading that is longer than forty characters
+|The first one was late.| The second one came.| The third
+was there, too.
 |This line is one of wrapped prose, which goes
 on in the next.| <b>It ends[pause:1s] here.|</b> And a title="One.| Two." too<br>|- an item
 |- which is longer than forty characters and has no mark
