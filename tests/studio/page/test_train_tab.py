@@ -1,7 +1,5 @@
 """The view of a training: time left, losses, and the pictures and sounds of the newest report."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -62,23 +60,6 @@ def test_progress_curves_pictures_and_sounds(project, monkeypatch):
         log.log((0,), {"val_loss": 2.5})
     later = view.look(project, "Tacotron2", sight.keys)
     assert later.losses is not None and later.report is not None
-
-
-@pytest.mark.usefixtures("quick_switches")
-def test_pages_that_look_at_once_count_each_step_once(project):
-    with log_of(project, "Tacotron2") as log:
-        for step in range(1, 301):
-            write_step(log, step, 1.0)
-    seen, together = TrainingView().look(project, "Tacotron2").keys, threading.Barrier(4)  # plots take long
-
-    def look(view: TrainingView) -> None:
-        together.wait()
-        view.look(project, "Tacotron2", seen)
-
-    with ThreadPoolExecutor(4) as pool:
-        for view in (TrainingView() for _ in range(30)):
-            list(pool.map(look, [view] * 4))
-            assert [run.log.step_seconds for run in view._views.values()] == [300 * 0.5]
 
 
 def test_words_for_the_newest_model_its_time_left_and_its_newest_report(project):
