@@ -33,7 +33,7 @@ from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
 from serving.voices import Voices
 from synthesizer import Synthesizer
 
-WARM_UP = "Ready."
+WARM_UP = "Ready at 1."  # the number compiles the rules of the reader that begin at digits, which takes a second
 TICK = 0.05  # seconds between two checks for unfinished work
 
 log = logging.getLogger("serving")
@@ -371,7 +371,7 @@ class Engine:
 
 
 def warm_up(voice: Synthesizer) -> None:
-    """Speak a word, because first calls are slow. Raises DataError if the voice produces no audio."""
+    """Speak a few words, because first calls are slow. Raises DataError if the voice produces no audio."""
     audio = torch.cat([torch.zeros(0), *voice.stream(WARM_UP)])
     if not len(audio):
         message = f"its models produce no audio for {WARM_UP!r}, expected trained checkpoints"

@@ -16,9 +16,9 @@ lists() {  # all clips, literary and everyday, as audio or as mel
 shared="--seed 1 --lr-schedule cosine --ema-decay 0.999
   --checkpoint-every-minutes 5 --keep-checkpoints 2 --resume-from-last"
 case ${1:-} in
-  Tacotron2) flags="$shared -m Tacotron2 $(lists mel) --warm-start voice/tacotron2.safetensors --load-mel-from-disk -bs 8 --bucket-batches 16
-    --epochs 60 -lr 8e-4 --warmup-steps 200 --p-attention-dropout 0 --p-decoder-dropout 0 --p-convolution-dropout 0.1
-    --guided-attention-weight 3 --guided-attention-sigma 0.2 --guided-attention-decay 0.998" ;;
+  Tacotron2) flags="$shared -m Tacotron2 $(lists mel) --warm-start voice/tacotron2.safetensors --load-mel-from-disk -bs 16 --amp --bucket-batches 16
+    --epochs 16 -lr 6e-4 --warmup-steps 60 --p-attention-dropout 0.05 --p-decoder-dropout 0.05 --p-convolution-dropout 0.15
+    --guided-attention-weight 1 --guided-attention-sigma 0.2 --guided-attention-decay 0.998" ;;
   sharp) exec .venv/bin/python -m scripts.sharpen_mels output/voice/Tacotron2/checkpoint_Tacotron2_best.pt \
     $corpus/mel_{,everyday_}train.txt -d $corpus -o output/voice/sharp.pt "${@:2}" ;;
   WaveGlow) flags="$shared -m WaveGlow $(lists audio) --warm-start voice/waveglow.safetensors --load-mel-from-disk -bs 4
