@@ -73,7 +73,6 @@ def wait(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
 
 
 def value_of(page, name: str) -> str:
-    """Return the text in a field."""
     script = "const field = document.querySelector(arguments[0]); return field && [field.value]"
     return wait(lambda: page.execute_script(script, f"#{name} textarea, #{name} input"))[0]
 
@@ -120,7 +119,6 @@ def choose_option(page, name: str, label: str) -> None:
 
 
 def click(page, name: str) -> None:
-    """Scroll to an element and click it."""
     click_on(page, f"#{name}")
 
 

@@ -5,7 +5,6 @@ from torch import Tensor
 
 
 def randn(*shape: int, grad: bool = False) -> Tensor:
-    """Random numbers of the normal distribution."""
     return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
 
 

@@ -46,7 +46,6 @@ class Fork:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
         end = time.monotonic() + timeout if timeout else float("inf")
         while self.poll() is None:
             if time.monotonic() > end:
@@ -62,7 +61,6 @@ class Fork:
         return out, err
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:

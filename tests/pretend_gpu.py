@@ -230,7 +230,6 @@ class Graph:
 
 
 def target_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
-    """The device of an operator's outputs."""
     if func is aten._local_scalar_dense.default:
         return CPU
     if kwargs.get("device") is not None:

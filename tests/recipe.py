@@ -246,7 +246,6 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pids: Iterable[int]) -> Iterator[psutil.Process]:
-    """Yield those of the processes that have not ended."""
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             yield psutil.Process(pid)

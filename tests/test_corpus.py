@@ -32,13 +32,11 @@ def rows(part: str, split: str, kind: str = "audio") -> list[tuple[str, str]]:
 
 
 def unseen() -> list[str]:
-    """Read the times that no filelist contains."""
     paths = ROOT / "phrases/clock.txt", ROOT / "corpus/text/clock_unseen.txt"
     return [line for path in paths for line in path.read_text().splitlines()]
 
 
 def place_on_dial(text: str) -> int:
-    """Parse a clock sentence back into minutes after twelve."""
     name = "|".join(sorted(WORDS, key=len, reverse=True))
     text = text.lower().replace("midnight", "twelve").replace("noon", "twelve")
     text = re.sub(r"\bo'clock\b", "", text).replace("a quarter", "fifteen").replace("half past", "thirty past")
@@ -53,7 +51,6 @@ def place_on_dial(text: str) -> int:
 
 @pytest.fixture(scope="module")
 def recordings() -> dict[str, np.ndarray]:
-    """Decode every recording of every audio filelist."""
     audio = {}
     for part, split in SPLITS:
         for path, _ in rows(part, split):

@@ -45,7 +45,6 @@ def no_workers_are_left():
 
 @pytest.fixture
 def options(tmp_path):
-    """Flags for four clips."""
     for i in range(4):
         soundfile.write(tmp_path / f"{i}.wav", np.zeros(RATE), RATE)
     (tmp_path / "list.txt").write_text("".join(f"{i}.wav|text\n" for i in range(4)))
@@ -196,9 +195,6 @@ def test_as_many_workers_as_fit_into_shared_memory(options, tmp_path, monkeypatc
     monkeypatch.setattr(loader, "SHARED_MEMORY", tmp_path)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     assert loader.fitting_workers(dataset, 8, 3) == workers
-
-
-# Limits: one error before training, with each bad row, its limit and the limit's flag
 
 
 OPTIONS = {"dataset_path": "", "n_mel_channels": 10}

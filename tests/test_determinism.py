@@ -23,7 +23,6 @@ OF_THE_LAUNCH = ("launch", "saved", "data_files")
 
 
 def final(folder: Path) -> dict:
-    """The last checkpoint, without the names of its launch."""
     checkpoint = load_checkpoint(folder / "checkpoint_Tacotron2_last.pt")
     return {key: value for key, value in checkpoint.items() if key not in OF_THE_LAUNCH}
 

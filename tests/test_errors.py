@@ -170,18 +170,12 @@ def test_a_mistake_is_one_error_and_leaves_no_files(tmp_path: Path, row: str) ->
     assert {path for path in set(tmp_path.rglob("*")) - before if path.is_file()} == set()
 
 
-# Filelists and clips: code 1.
-
-
 @pytest.mark.slow
 def test_training_accepts_a_silent_clip(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(9000), 22050)
     path = filelist(tmp_path, *[f"{tmp_path}/silent.wav|one"] * 2)
     for model in MODELS:
         succeed("train.py", *training(tmp_path / model, "--training-files", path, model=model))
-
-
-# Phrases: code 1.
 
 
 @pytest.mark.slow
@@ -198,9 +192,6 @@ def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# The commands themselves.
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "message"),
@@ -213,9 +204,6 @@ def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: st
     done = call(sys.executable, *words)
     assert (done.code, done.out) == (code, "")
     assert message in done.err and "Traceback" not in done.err
-
-
-# Ctrl-C: code 130.
 
 
 @pytest.mark.slow

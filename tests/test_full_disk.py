@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 6 MB of its own."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", place], capture_output=True, text=True)
@@ -36,7 +35,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, free: int) -> None:
-    """Leave so many bytes of a file system free."""
     state = os.statvfs(disk)
     (disk / "filler").write_bytes(bytes(state.f_bavail * state.f_frsize - free))
 

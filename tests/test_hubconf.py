@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    """Any connection is an error."""
 
     def refuse(*args: object) -> None:
         raise AssertionError("torch.hub must not connect")

@@ -41,7 +41,6 @@ def sounds(folder: Path) -> list[bytes]:
 
 
 def numbers(folder: Path) -> dict[str, float]:
-    """The last run's values under the empty step."""
     return [data for step, data in read_steps(folder / "nvlog.json") if step == ()][-1]
 
 

@@ -62,7 +62,6 @@ class Run(NamedTuple):
     folder: Path
 
     def start(self, *argv: object) -> list[Process]:
-        """Start the run, or resume it. Returns its processes."""
         words = [*flags(self.setting.model, self.folder), *self.setting.words.split(), *EVERY_EPOCH, *argv]
         words += [] if self.setting.in_write else IN_MID_EPOCH
         words += ["--epochs", EPOCHS, "--resume-from-last"]
@@ -92,7 +91,6 @@ class Reference(NamedTuple):
 
 
 def make_reference(run: Run) -> Reference:
-    """Train without a fault, and keep every checkpoint."""
     finish(run.start())
     return Reference(dict(run.checkpoints()), run.records())
 
@@ -151,7 +149,6 @@ def wait_for_write(run: Run, process: Process, draw: random.Random) -> bool:
 
 
 def temporary_files(folder: Path) -> list[str]:
-    """List the files that are being written."""
     return [name for name in os.listdir(folder) if TEMPORARY.fullmatch(name)]
 
 

@@ -154,7 +154,6 @@ def known_flags() -> set[str]:
 
 
 def flags_in_help(print_help: Callable[[], object]) -> set[str]:
-    """Collect the flags that a help text lists."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
         print_help()

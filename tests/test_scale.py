@@ -38,7 +38,6 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_close(folder: Path, expected: Path) -> None:
-    """Compare weights up to the order of additions."""
     found, reference = weights(folder), weights(expected)
     assert list(found) == list(reference)
     for name, value in reference.items():
@@ -114,7 +113,6 @@ def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_proce
 
 
 def rank_of(process: int) -> int:
-    """Return a process's rank as torchrun set it."""
     words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
     return next(int(word.removeprefix(b"RANK=")) for word in words if word.startswith(b"RANK="))
 

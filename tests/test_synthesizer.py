@@ -29,7 +29,6 @@ def voice(*, vocoder: bool = True, **settings: object) -> Synthesizer:
 
 
 def command(folder: Path, *words: object) -> list[np.ndarray]:
-    """The samples that inference.py writes."""
     succeed("inference.py", *speech_flags(folder, *TEXTS), "--seed", 0, *words)
     return [to_pcm(load_audio(folder / f"audio_{i}.wav", 22050)) for i in range(len(TEXTS))]
 

@@ -41,8 +41,6 @@ TRAINING = TrainingDefaults(
 )
 
 
-# An acoustic model: letter after letter, a tone of three frames on the letter's mel channel.
-
 LETTERS = {"a": 20, "b": 40, "c": 60}
 QUIET = float(np.log(1e-5))
 

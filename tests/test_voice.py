@@ -37,7 +37,6 @@ def clone(tmp_path: Path, monkeypatch) -> Path:
 
 
 def train(folder: Path, *chosen: str) -> None:
-    """Write checkpoints of these models to output/."""
     for model in chosen:
         (folder / "output").mkdir(exist_ok=True)
         (folder / "output" / f"checkpoint_{model}_last.pt").write_bytes(train_tiny_model(model).read_bytes())

@@ -222,9 +222,6 @@ def test_a_checkpoint_continues_a_run_exactly(model: str, run: Any, monkeypatch:
             assert torch.equal(a.cpu(), b.cpu())
 
 
-# --- inference ---
-
-
 @torch.no_grad()
 def tacotron2(window: int = 0) -> Tacotron2:
     torch.manual_seed(1)

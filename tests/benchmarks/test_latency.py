@@ -35,7 +35,6 @@ def measure(*words: object) -> Result:
 
 
 def parse_table(out: str) -> dict[str, str]:
-    """The one table of a run's output, by column."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     header, rule, values = rows
     assert header == COLUMNS

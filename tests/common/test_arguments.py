@@ -40,7 +40,6 @@ BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 
 
 def parse(*words: str, model: str = "Tacotron2") -> argparse.Namespace:
-    """All options by their names."""
     return argparse.Namespace(**parse_training_arguments(["-m", model, *words], REGISTRY, "")[0].flat)
 
 

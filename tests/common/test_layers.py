@@ -13,7 +13,6 @@ LENGTHS = torch.tensor([5, 2, 4])
 
 
 def two_norms():
-    """Ours and PyTorch's with the same weights and statistics."""
     ours, theirs = MaskedBatchNorm1d(3).double(), nn.BatchNorm1d(3).double()
     for tensor in (ours.weight, ours.bias, ours.running_mean, ours.running_var):
         nn.init.uniform_(tensor, 0.5, 1.5)

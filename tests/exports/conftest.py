@@ -68,7 +68,6 @@ def skip_without_packages() -> None:
 
 @functools.cache
 def acoustic_model() -> Tacotron2:
-    """A Tacotron 2 whose clips end at different steps."""
     torch.manual_seed(2)
     model = Tacotron2(**TACOTRON2).eval()
     with torch.no_grad():
@@ -108,18 +107,15 @@ def pulse_noise_model(**config) -> PulseNoise:
 
 @functools.cache
 def small_source() -> ExportSource:
-    """A voice to export."""
     return source_with(VOCODER, vocoder_model())
 
 
 @functools.cache
 def pulse_noise_source() -> ExportSource:
-    """The same voice with pulse-noise."""
     return source_with(PULSE_NOISE, pulse_noise_model(**AUDIO))
 
 
 def source_with(spec: ModelSpec, vocoder: nn.Module) -> ExportSource:
-    """The small acoustic model with a vocoder."""
     options, acoustic = default_options() | AUDIO, acoustic_model()
     config = SynthesisConfig(plain=True, denoising_strength=0.05, sigma_infer=0.7)
     loaded = LoadedModel(ACOUSTIC, acoustic, options), LoadedModel(spec, vocoder, options)

@@ -33,14 +33,12 @@ REQUESTS = 50
 
 
 def voice_of(directory: Path, **settings) -> Synthesizer:
-    """The voice of a repository's checkpoints."""
     paths = [directory / "tts" / "1" / name for name in CHECKPOINTS]
     config = SynthesisConfig(sigma_infer=0.7, denoising_strength=0.05, **settings)
     return Synthesizer.from_checkpoints(*paths, config=config, device="cpu")
 
 
 def parse_config(path: Path):
-    """A config.pbtxt, read as the server's protocol buffer."""
     pytest.importorskip("tritonclient.grpc", reason="tritonclient, of requirements/triton.txt, is not installed")
     from google.protobuf import text_format
     from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -74,7 +72,6 @@ def test_config_pbtxt_is_a_model_config(export_of) -> None:
 
 
 def is_ready(port: int) -> bool:
-    """True once the server has loaded its models."""
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=600):
         return True
     return False

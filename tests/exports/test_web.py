@@ -47,7 +47,6 @@ SPOKEN = "Good morning. It is half past 9, and Mr. Brown has 21 cups."
 
 
 def sentences_of(texts: list[str]) -> list[list[list[int]]]:
-    """Run the page's front end in Node.js."""
     if not (node := shutil.which("node")):
         pytest.skip("node, which runs the page's front end, is not installed")
     script = f"""
@@ -106,7 +105,6 @@ def test_a_missing_runtime_and_another_language_are_refused(tmp_path, monkeypatc
 
 @pytest.fixture(params=["web", "web-pulse-noise"])
 def directory(export_of, request) -> Path:
-    """A page's directory."""
     return export_of("web").parent / request.param
 
 
@@ -122,7 +120,6 @@ def address(directory):
 
 @pytest.fixture
 def page(tmp_path, address):
-    """The page in headless Chromium at a phone's width."""
     browser = start_browser(tmp_path / "profile")
     open_page(browser, address)
     yield browser

@@ -126,9 +126,6 @@ def test_a_crop_has_its_own_pitch_and_another_place_in_each_epoch(tmp_path) -> N
     )
 
 
-# Source and filter against closed forms
-
-
 RATE, HOP = 22050, 256
 
 

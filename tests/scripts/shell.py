@@ -8,7 +8,6 @@ TOOLS = "/usr/bin:/bin"
 
 
 def program(path: Path, text: str) -> Path:
-    """Write an executable of the shell."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/bash\n{text}\n")
     path.chmod(0o755)

@@ -40,7 +40,6 @@ def published_checkpoint(name: str) -> bytes:
 
 @pytest.fixture(scope="session")
 def contents() -> dict[str, bytes]:
-    """The two files by their names on NGC."""
     return dict(zip(NAMES.values(), map(published_checkpoint, CONFIGS), strict=True))
 
 
@@ -51,7 +50,6 @@ def server(contents: dict[str, bytes]) -> Iterator[Server]:
 
 
 def download(server: Server, *words: object, path: Path | None = None, **changes: str) -> subprocess.CompletedProcess:
-    """Run the script on the server's files."""
     urls = {f"{model}_URL": server.url(name) for model, name in NAMES.items()}
     return run_script(ROOT, "download_checkpoints.sh", *words, path=path, **urls | changes)
 

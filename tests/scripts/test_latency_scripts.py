@@ -38,7 +38,6 @@ def start(project: Path, script: str, *flags: str, device: str = "cuda", **varia
 
 
 def measurements(project: Path) -> list[list[str]]:
-    """The recorded arguments of each start of benchmarks.latency."""
     log = project / "runs"
     runs = log.read_text().split("END\0")[:-1] if log.exists() else []
     lines = [words.removesuffix("\0").split("\0") for words in runs]

@@ -150,7 +150,6 @@ MACHINES = [
 
 
 def read_lock(path: Path) -> list[tuple[Requirement, list[str]]]:
-    """The entries of a lock, with their hashes."""
     entries = re.sub(r"\\\n", " ", path.read_text()).splitlines()
     entries = [entry for entry in entries if entry.strip() and not entry.lstrip().startswith("#")]
     return [(Requirement(entry.partition(" --hash")[0]), HASH.findall(entry)) for entry in entries]

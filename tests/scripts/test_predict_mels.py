@@ -43,12 +43,10 @@ def made(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def dataset(made: Path, tmp_path: Path) -> Path:
-    """A copy, which a test may spoil."""
     return Path(shutil.copytree(made, tmp_path / "voice"))
 
 
 def predict(dataset: Path, output: Path, *words: object) -> None:
-    """Run the command in this process."""
     start = [train_tiny_model("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", *words]
     predict_mels.main([str(word) for word in start])
 

@@ -87,7 +87,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def prepare(project: Path, server: Server, *arguments: str, path: Path | None = None, **changes: str):
-    """Run the script on the server's archive."""
     archive = server.contents[NAME]
     expected = {"SHA256": hashlib.sha256(archive).hexdigest(), "BYTES": str(len(archive)), "CLIPS": str(len(CLIPS))}
     environment = {f"LJSPEECH_{name}": value for name, value in (expected | {"URL": server.url(NAME)}).items()}
@@ -101,7 +100,6 @@ def filelist(project: Path, kind: str, name: str) -> list[tuple[str, str]]:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file with its size and time of change."""
     files = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 

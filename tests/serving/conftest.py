@@ -40,7 +40,6 @@ collect_ignore = [str(path) for path in HERE.rglob("test_*.py") if missing and p
 
 @functools.cache
 def library_voice(vocoder: str | None = None) -> Synthesizer:
-    """The embedded voice as the library loads it."""
     return Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder), device="cpu")
 
 
@@ -53,7 +52,6 @@ def reference(text: str, seed: int, number: int = 0, vocoder: str | None = None,
 
 
 def pcm(text: str, seed: int = 3, number: int = 0, **settings: Any) -> bytes:
-    """The reference as 16-bit samples."""
     return to_pcm(reference(text, seed, number, **settings)).tobytes()
 
 
@@ -99,13 +97,11 @@ def running_engine(*, shares: bool = True, **settings: Any) -> Iterator[Any]:
 
 
 def wait_until_ready(engine: Any) -> None:
-    """Wait until an engine has loaded its voices."""
     run(until(lambda: engine.ready or engine.failure is not None))
     assert engine.failure is None, engine.failure
 
 
 def sample(engine: Any, name: str, **labels: str) -> float:
-    """The value of a metric."""
     return engine.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
@@ -156,7 +152,6 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def app_of(engine: Any, **settings: Any) -> Any:
-    """The interface of an engine."""
     from serving.app import make_app
     from serving.config import ServingConfig
 
@@ -169,7 +164,6 @@ def app(shared_engine: Any) -> Any:
 
 
 def own_engine(**settings: Any) -> pytest.MarkDecorator:
-    """Give a test an engine of its own."""
     return pytest.mark.parametrize("engine", [settings], indirect=True, ids=["own"])
 
 
@@ -184,7 +178,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    """A server process for the tests of a file."""
     from tests.serving.server_process import PATIENCE, serve
 
     with serve("--seed", 3, "--max-queue", 32, "--grace", PATIENCE) as ready:

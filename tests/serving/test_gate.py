@@ -48,7 +48,6 @@ async def stall(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def call(app: ASGIApp, messages: list[Message], **scope: Any) -> tuple[list[Message], Metrics]:
-    """The messages that the gate sends, and its metrics."""
     sent: list[Message] = []
     metrics = Metrics()
 

@@ -35,7 +35,6 @@ def memory(server: ServerProcess) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def healthy(server: ServerProcess, memory: None) -> Iterator[None]:
-    """After each attack, the server works as before."""
     yield
     wait_until(lambda: server.metric("tts_queue_length") == 0 == server.metric("tts_active_requests"))
     assert http.get(f"{server.url}/healthz").status_code == 200 and server.speak() == pcm("Two.")
@@ -173,7 +172,6 @@ def requests_that_do_not_arrive_are_cut_off(server: ServerProcess) -> None:
 
 
 def connections_beyond_the_files_are_closed(server: ServerProcess) -> None:
-    """They all wait when the server looks."""
     server.process.send_signal(signal.SIGSTOP)
     clients = [server.connect() for _ in range(250)]
     server.process.send_signal(signal.SIGCONT)

@@ -70,7 +70,6 @@ def a_connection_is_kept_alive_and_then_closed(server: uvicorn.Server) -> None:
 
 
 def a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
-    """The gate limits bodies."""
     with connect(server) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n")
         for letter in (b"s", b"l", b"o", b"w"):
@@ -80,7 +79,6 @@ def a_body_may_take_longer_than_a_head(server: uvicorn.Server) -> None:
 
 
 def a_client_that_leaves_the_end_of_its_answer_unread_is_cut_off(server: uvicorn.Server) -> None:
-    """Uvicorn alone would wait for it without end."""
     with connect(server) as client:
         client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         client.recv(1)

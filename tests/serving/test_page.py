@@ -100,7 +100,6 @@ def wait_for_end(page) -> None:
 
 
 def file_of(page) -> bytes:
-    """The samples of the file that is offered."""
     samples, rate = soundfile.read(
         io.BytesIO(web.bytes_of(page, page.find_element("id", "wav").get_property("href"))), dtype="int16"
     )

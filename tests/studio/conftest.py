@@ -10,11 +10,9 @@ from tests.studio.projects import make_project
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A new project, in the folder tmp_path."""
     return create_project(tmp_path, "mine")
 
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Project:
-    """The same with a few clips and their filelists."""
     return make_project(create_project(tmp_path, "mine"))

@@ -38,7 +38,6 @@ SETTINGS = ModelPlan(
 
 
 def make_project(project: Project, training: int = 5, validation: int = 2) -> Project:
-    """Write the clips and the filelists of a project."""
     rows = (ROOT / "filelists" / "clock_audio_text_train_filelist.txt").read_text().splitlines()
     for folder in (project.clips, project.training_list.parent):
         folder.mkdir(parents=True)
@@ -107,7 +106,6 @@ def add_review_table(project: Project) -> list[ClipRow]:
 
 
 def write_step(log: NvLog, step: int, loss: float, seconds: float = 0.5) -> None:
-    """Write a step as common.training.loop does."""
     place = f"{step - 1}/{STEPS}"
     epoch, number = divmod(step - 1, STEPS)
     log.log((epoch, number), {"glob_iter/iters_per_epoch": place, "train_loss": loss, "train_iter_time": seconds})

@@ -95,9 +95,6 @@ def test_one_error_reports_all_problems_and_an_unknown_key_is_one():
         models.get_model("Tacotron2", {"prenet_size": 256})
 
 
-# Names, shapes and first values of the weights of the full model
-
-
 SMALL = {"encoder_n_convolutions": 1, "postnet_n_convolutions": 2, "decoder_rnn_dim": 8, "attention_rnn_dim": 8}
 
 

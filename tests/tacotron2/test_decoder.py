@@ -15,7 +15,6 @@ SIZES = {
 
 
 def make_decoder(**config) -> Decoder:
-    """In float64, without dropout."""
     off = {"p_attention_dropout": 0.0, "p_decoder_dropout": 0.0}
     decoder = Decoder(Tacotron2Config(**{**SIZES, **off, **config})).double()
     decoder.prenet.p_dropout = 0.0

@@ -57,7 +57,6 @@ def test_criterion_follows_the_options():
 
 
 def batch_of(mels, mel_lengths, text_lengths) -> Tacotron2Batch:
-    """Clips of up to five symbols."""
     text, gates = torch.ones(len(mels), 5, dtype=torch.int64), torch.zeros(len(mels), mels.shape[2])
     lengths, names = (torch.tensor(text_lengths), torch.tensor(mel_lengths)), tuple("abc"[: len(mels)])
     return Tacotron2Batch(text, lengths[0], mels, gates, lengths[1], names)
@@ -113,8 +112,6 @@ def test_dropout_rates_of_training_are_set_and_invalid_ones_are_errors() -> None
             with pytest.raises(UsageError, match="--" + flag.replace("_", "-")):
                 SPEC.prepare_training(model, {flag: share})
 
-
-# --- a warm start with another alphabet: each row moves with its symbol ---
 
 NAME = "embedding.weight"
 
@@ -180,9 +177,6 @@ def test_what_is_no_table_of_these_symbols_stays_or_is_an_error():
             transfer(start(["_", "a", "b"], ["_", "b"], rows=rows))
     given = start(["_", "a", "b"], ["_", "b"], symbols_embedding_dim=8)  # for the error of loading
     assert transfer(given) == (given.weights, "")
-
-
-# German from end to end: train.py with --symbols-file, and inference.py with the alphabet of the checkpoint
 
 
 ALPHABET = ["_", *" ,.?!-", *"abcdefghijklmnopqrstuvwxyzäöüß", "@AH0"]

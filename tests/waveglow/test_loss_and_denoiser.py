@@ -74,9 +74,6 @@ def test_length_stays_even_below_one_frame(model, n_samples):
     torch.testing.assert_close(denoised, audio, atol=1e-5, rtol=0)
 
 
-# test_loss_function
-
-
 def outputs(dtype=torch.float64, scale=1.0) -> WaveGlowOutput:
     generator = torch.Generator().manual_seed(0)
 

@@ -84,7 +84,6 @@ def test_folded_zeros_stay_zero_and_parts_of_a_fused_layer_own_their_memory(smal
 
 
 def both(model, mels: Tensor) -> tuple[list[Tensor], Tensor]:
-    """The parts, and the whole of the same noise."""
     with torch.no_grad():
         torch.manual_seed(7)
         whole = model.infer(mels, sigma=0.6)
@@ -165,9 +164,6 @@ def test_reach_is_half_the_receptive_field_of_one_flow(small_model):
         moved = (model.infer(mels, 1.0, z) != before).reshape(60, 16).any(1).nonzero()[:, 0].tolist()
     assert model.config.reach == 4  # 7 groups of 8 samples are 3.5 hops of 16
     assert (moved[0], moved[-1]) == (30 - 4, 30 + 4)
-
-
-# The plain model as it is under torch.jit.script, torch.export and torch.compile
 
 
 SIGMA = 0.8

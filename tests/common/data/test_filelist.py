@@ -135,7 +135,6 @@ def test_paths_in_a_list_start_at_the_data_set_where_they_are_below_it(tmp_path:
 
 
 def cut(n_recordings: int, n_clips: int) -> dict[str, list[str]]:
-    """The clips of recordings that were cut."""
     return {f"r{r:02}.wav": [f"r{r:02}_{c:03}" for c in range(n_clips)] for r in range(n_recordings)}
 
 

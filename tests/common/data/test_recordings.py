@@ -156,7 +156,6 @@ def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
 
 
 def age(path: Path, seconds: float) -> None:
-    """Make a file older."""
     then = path.stat().st_mtime_ns - round(seconds * 1e9)
     os.utime(path, ns=(then, then))
 

@@ -122,7 +122,6 @@ def test_cues_fit_the_screen_and_end_with_sentences() -> None:
 
 
 def read(path: Path) -> list[tuple[str, float, float]]:
-    """The cues of a file, by FFmpeg."""
     av = pytest.importorskip("av", reason="av, of requirements/serving.txt, is not installed")
     with av.open(str(path)) as file:
         packets = [packet for packet in file.demux() if packet.size]

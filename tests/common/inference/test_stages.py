@@ -118,7 +118,6 @@ class FirstMels:
 
 
 def exhaust(steps) -> tuple[list[Tensor], object]:
-    """The parts of a stream, and its result."""
     parts = []
     while True:
         try:

@@ -17,7 +17,6 @@ SPECS = RECIPE.values()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of a tiny voice with both models."""
     voice = tmp_path / "voice"
     voice.mkdir()
     for spec in SPECS:

@@ -97,8 +97,6 @@ def test_it_is_the_packages_own_score(score: OpinionScore, clip: tuple[np.ndarra
     assert capsys.readouterr().out == ""
 
 
-# The recogniser's texts of clips of the corpus, and the places where long clips are cut
-
 NOISE = np.random.default_rng(0).uniform(-0.5, 0.5, 70 * RATE).astype(np.float32)
 SPOKEN = {  # from filelists/clock_… and sentences_audio_text_val_filelist.txt
     "clock/clock_0239.ogg": "It is eleven o'clock in the morning.",

@@ -35,7 +35,6 @@ def hold(folder: Path, locked: Event) -> None:
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[ForkProcess]:
-    """Another process that has locked tmp_path for WaveGlow."""
     locked = FORK.Event()
     process = FORK.Process(target=hold, args=(tmp_path, locked))
     process.start()
@@ -66,7 +65,6 @@ def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, h
 
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse locks as some network file systems do."""
     for name in ("lockf", "flock"):
         monkeypatch.setattr(fcntl, name, Mock(side_effect=OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
 

@@ -170,7 +170,6 @@ def make(folder: Path, *words: str) -> TrainState:
 
 
 def take_steps(state: TrainState, count: int) -> None:
-    """Optimizer steps along random gradients, as after `count` iterations."""
     assert state.average is not None
     for _ in range(count):
         for weight in state.model.parameters():
@@ -183,7 +182,6 @@ def take_steps(state: TrainState, count: int) -> None:
 
 
 def parts_of(state: TrainState) -> dict[str, object]:
-    """The parts of a state, as plain values."""
     assert state.average is not None
     averages = state.optimizer.state_dict()["state"]
     return {

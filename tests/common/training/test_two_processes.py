@@ -151,7 +151,6 @@ def own_part_of_a_weight() -> tuple[int, ...]:
 
 
 def collectives(dist: Dist) -> dict[str, Any]:
-    """What each process gathers from both."""
     torch.manual_seed(dist.rank)
     model = distributed.wrap(nn.Linear(2, 1, bias=False), dist)
     x = torch.tensor([[1.0, 2.0], [3.0, -1.0]])[dist.rank : dist.rank + 1]

@@ -37,7 +37,6 @@ def jobs(tmp_path: Path):
 
 
 def start(jobs: Jobs, project: Project, *words: str, name: str = "train") -> Job:
-    """Start the probe, and wait for its first line."""
     before = job_file(project, name, "log").stat().st_size if job_file(project, name, "log").exists() else 0
     job = jobs.start(project, name, [PROBE, *words])
     wait_for(lambda: job.log.stat().st_size > before)

@@ -95,7 +95,6 @@ def test_the_newest_run_is_described_in_words(context, project, tmp_path: Path) 
 
 @pytest.fixture
 def client(context: Context) -> Iterator[Any]:
-    """A client of /speak alone, in one event loop."""
     app, speech = FastAPI(), speak_tab.ProjectSpeech(context)
     app.mount(f"{speak_tab.ROUTE}/{{name}}", speech)
     with TestClient(app) as client:

@@ -128,7 +128,6 @@ def test_two_directions_are_two_voices_and_one_is_one(n_others: int) -> None:
 
 
 def with_noise(samples: np.ndarray) -> np.ndarray:
-    """Add noise 5 dB below the samples."""
     return samples + np.random.default_rng(4).standard_normal(len(samples)) * samples.std() * 10 ** (-5 / 20)
 
 

@@ -92,9 +92,6 @@ def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype |
         assert (got.float() - want.float()).norm() <= bound * want.float().norm()
 
 
-# Dilated convolutions tap by tap and in tiles: against PyTorch's convolution and its gradients, and the choice between them
-
-
 WAYS = [Direct(1), Direct(2), *(WinogradTiles(dilation) for dilation in (1, 2, 8))]
 
 
@@ -106,7 +103,6 @@ def tensors(batch: int, groups: int, channels: int = 5, out: int = 6) -> tuple[T
 
 
 def pytorch(dilation: int, x: Tensor, weight: Tensor, bias: Tensor, d_outputs: Tensor) -> list[Tensor]:
-    """The result, and the gradients of x and weight."""
     x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
     outputs = F.conv1d(x.transpose(1, 2), weight, bias, padding=dilation, dilation=dilation).transpose(1, 2)
     return [outputs.detach(), *torch.autograd.grad(outputs, (x, weight), d_outputs)]
@@ -147,9 +143,6 @@ def test_tiles_are_chosen_where_they_save_work(dtype, channels, kernel, groups, 
     x = torch.empty(1, groups, channels, dtype=dtype)
     assert convolution(x, torch.empty(8, channels, kernel), dilation) == way
     assert convolution(x.to("meta"), torch.empty(8, channels, kernel), dilation) == Direct(dilation)
-
-
-# Channels innermost against the plain model, without the compiler, which tests/test_fast_ways.py runs on the plain layers
 
 
 def test_layers_with_channels_innermost_are_the_plain_ones() -> None:

@@ -108,9 +108,6 @@ def test_rows_apply_as_the_request_says(small_model, monkeypatch) -> None:
     assert way_name("inference", Request(int8=True), torch.float64) == "prepared"
 
 
-# WN's layers in 8 bits: within rounding of float64, item by item, and for float32 on a CPU that has them alone
-
-
 needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="the CPU has no VNNI instructions")
 INT8 = Request(int8=True)
 
@@ -134,7 +131,6 @@ def run(wn: WN, x_a: Tensor, condition: Tensor) -> Tensor:
 
 
 def relative_error(outputs: Tensor, want: Tensor) -> float:
-    """The error's norm over the result's."""
     return ((outputs - want).norm() / want.norm()).item()
 
 
