@@ -50,7 +50,6 @@ def start_browser(profile: Path, *flags: str):
 
 
 def open_page(browser, address: str) -> None:
-    """Load a page freshly at a phone's width, with empty logs."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     browser.execute_script("window.stop()")  # the page before logs each request that it gives up
     browser.get_log("performance")
@@ -157,7 +156,6 @@ def wait_for_tab(page, title: str, name: str) -> None:
 
 
 def bytes_of(page, address: str) -> bytes:
-    """Return the bytes at an address, fetched by the page."""
     script = """
         const done = arguments[1];
         fetch(arguments[0]).then((response) => response.blob()).then((blob) => {
@@ -183,7 +181,6 @@ def errors_on(page) -> list[str]:
 
 
 def close_errors(page) -> None:
-    """Close all messages, which lie above the page until then."""
     page.execute_script("document.querySelectorAll('.toast-close').forEach((button) => button.click())")
     wait(lambda: errors_on(page) == [])
 

@@ -40,7 +40,6 @@ class Fork:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while the process runs."""
         if self.returncode is None:
             self.returncode = ask(poll=self.pid)
         return self.returncode
@@ -64,7 +63,6 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the process unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -78,7 +76,6 @@ def can_fork(argv: tuple[str, ...], environment: Mapping[str, str]) -> bool:
 
 
 def ask(**request: Any) -> Any:
-    """Send a request to this process's server and return its answer."""
     channel = server()
     channel.send(json.dumps(request).encode())
     answer = channel.recv(LONGEST_REQUEST)

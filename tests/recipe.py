@@ -240,7 +240,6 @@ def start_nodes(*argv: object) -> list[Process]:
 
 
 def children(pid: int) -> list[int]:
-    """List the live child processes of a process that runs."""
     listing = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in listing.read_text().split()] if listing.exists() else []
 

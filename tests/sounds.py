@@ -25,7 +25,6 @@ def save(path: Path, samples: np.ndarray, rate: int = RATE, subtype: str | None 
 
 
 def truncate(path: Path, lost: int) -> Path:
-    """Cut the last bytes off a file, and return its path."""
     path.write_bytes(path.read_bytes()[:-lost])
     return path
 

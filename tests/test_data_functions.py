@@ -111,7 +111,6 @@ def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path
 
 
 def loader_with(collate, options, folder):
-    """A loader of one process whose batches are what `collate` returns."""
     dataset = get_dataset("WaveGlow", options, folder / "list.txt")
     dataset.collate = collate
     return get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)

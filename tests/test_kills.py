@@ -113,7 +113,6 @@ Wait = Callable[[Run, Process, random.Random], bool]
 
 
 def count_records(run: Run) -> int:
-    """Count the steps, epochs and validations in a run's log."""
     log = run.folder / "nvlog.json"
     return log.read_bytes().count(b'"step": [') if log.exists() else 0
 

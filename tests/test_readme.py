@@ -41,7 +41,6 @@ RUNNABLE = r"([A-Z_]+=\S+ )?(python3?|bash|torchrun|sbatch) "
 
 
 def blocks_of(text: str) -> list[str]:
-    """List the indented and the fenced blocks of a page."""
     fenced = r"^```\w*\n(.*?)^```"
     indented = re.findall(r"(?:^    .*\n?)+", re.sub(fenced, "", text, flags=re.M | re.S), flags=re.M)
     return indented + re.findall(fenced, text, flags=re.M | re.S)
@@ -161,7 +160,6 @@ def flags_in_help(print_help: Callable[[], object]) -> set[str]:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """Collect the names of a page's headings as GitHub makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     titles = re.findall(r"^#+ (.*)", text, re.M)
     return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}

@@ -46,7 +46,6 @@ def assert_close(folder: Path, expected: Path) -> None:
 
 @pytest.fixture(scope="module")
 def single_process(tmp_path_factory) -> Path:
-    """Train a tiny WaveGlow in one process, with batches of four."""
     folder = tmp_path_factory.mktemp("alone")
     succeed("train.py", *flags("WaveGlow", folder, 8), "-bs", 4, *EPOCHS)
     return folder
@@ -54,7 +53,6 @@ def single_process(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory) -> Path:
-    """Train the same model in two processes, with batches of two."""
     folder = tmp_path_factory.mktemp("two_processes")
     finish(start_ranks("train.py", *flags("WaveGlow", folder, 8), *EPOCHS))
     return folder

@@ -60,7 +60,6 @@ make_exports(Path(sys.argv[2]), *sys.argv[3:])
 
 
 def skip_without_packages() -> None:
-    """Skip a test if a package of requirements/exports.txt is not installed."""
     for name in PACKAGES:
         if find_spec(name) is None:
             pytest.skip(f"{name}, of requirements/exports.txt, is not installed")
@@ -140,7 +139,6 @@ def make_exports(folder: Path, *targets: str) -> None:
 
 @pytest.fixture(scope="session")
 def shared_exports(tmp_path_factory) -> Path:
-    """The folder that all test processes keep their exports in."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
     folder.mkdir(exist_ok=True)

@@ -60,7 +60,6 @@ def sentences_of(texts: list[str]) -> list[list[list[int]]]:
 
 
 def skip_without_runtime() -> None:
-    """Skip a test if ONNX Runtime Web is not installed."""
     skip_without_packages()
     if missing := web.missing_runtime():
         pytest.skip(missing)
@@ -110,7 +109,6 @@ def directory(export_of, request) -> Path:
 
 @pytest.fixture
 def address(directory):
-    """The page's address on a server of files on loopback."""
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(directory))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

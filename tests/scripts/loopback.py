@@ -66,6 +66,5 @@ def serve(contents: Mapping[str, bytes]) -> Iterator[Server]:
 
 
 def run_script(folder: Path, script: str, *words: object, path: Path | None = None, **environment: str):
-    """Run a script of `folder`, which may ask this server."""
     variables = {"VENV": sys.prefix, "no_proxy": "127.0.0.1"} | environment
     return bash(f"scripts/{script}", *words, cwd=folder, path=path, **variables)

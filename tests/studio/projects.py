@@ -70,7 +70,6 @@ def add_runs(project: Project) -> None:
 
 
 def add_voice(project: Project) -> None:
-    """Add a finished voice of the tiny models, through Griffin-Lim."""
     project.voice.mkdir(parents=True)
     for name in MODELS:
         shutil.copy(train_tiny_model(name), project.voice / f"{REGISTRY[name].flag}.pt")

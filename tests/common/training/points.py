@@ -102,7 +102,6 @@ def make_state(model=None, criterion=None, dist: Dist = CPU, pace: Pace = PACE, 
 
 
 def change(state: TrainState, **parts: object) -> None:
-    """Replace parts of a state's setup, or options by their names."""
     own = {name: parts.pop(name) for name in list(parts) if name in state.setup.__dict__}
     before = state.setup.options
     options = dataclasses.replace(from_options(TrainOptions, before.flat | parts), model=before.model)

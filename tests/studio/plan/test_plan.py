@@ -261,10 +261,7 @@ def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read_plan(path)
     lines = str(caught.value).splitlines()
-    assert (
-        len(lines) == 5
-        and f"{path}: models.Hifi: no such model, expected some of PulseNoise, Tacotron2, WaveGlow" in lines
-    )
+    assert len(lines) == 5 and any("models.Hifi: no such model, expected some of PulseNoise" in line for line in lines)
     path.write_text("[]")
     with pytest.raises(DataError, match="a list, expected a JSON object"):
         read_plan(path)

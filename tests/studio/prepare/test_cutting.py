@@ -62,7 +62,6 @@ def test_clicks_are_no_sounds_and_short_pauses_divide_none() -> None:
     """At frames of 10 ms: sounds of more than 50 ms, between pauses of at least 200 ms."""
 
     def sounds(*lengths: int) -> list[tuple[int, int]]:
-        """Sounds in frames, for alternating lengths of silence and sound."""
         mask = np.concatenate([np.full(length, bool(place % 2)) for place, length in enumerate(lengths)])
         return [(round(100 * start), round(100 * end)) for start, end in sounds_of_mask(mask, 0.01, 0.2)]
 

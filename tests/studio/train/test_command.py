@@ -54,7 +54,6 @@ def flags(project: Project) -> list[str]:
 
 
 def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
-    """Write a plan that fine-tunes the tiny models, without any package."""
     best_by = {"Tacotron2": "coverage", "WaveGlow": "mel_distance"}
     options = {"Tacotron2": {}, "WaveGlow": {"segment_length": 4096}}
     plain = replace(SETTINGS, epochs=epochs, reasons={})

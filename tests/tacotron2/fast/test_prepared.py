@@ -17,7 +17,6 @@ SIZES = PLAIN | {"attention_location_kernel_size": 7, "max_decoder_steps": 9}
 
 
 def make_decoder(p_dropout: float = 0.0, dtype: torch.dtype = torch.float64, scale: float = 2, **config) -> Decoder:
-    """With weights so large that what is fed back matters."""
     torch.manual_seed(4)
     decoder = Decoder(Tacotron2Config(**{**SIZES, **config})).to(dtype).eval()
     decoder.prenet.p_dropout = p_dropout
