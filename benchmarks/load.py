@@ -239,7 +239,6 @@ def report(rows: Sequence[ClientsRow], argv: Sequence[str], vocoder: str) -> str
 
 
 def cells(row: ClientsRow) -> list[object]:
-    """Return the cells of a row."""
     right = [answer for answer in row.answers if answer.result == "right"] or [Reply(0, 0, "", SpeechJob("", 0, "", 0))]
     first, whole = [answer.first for answer in right], [answer.last for answer in right]
     counts = [sum(answer.result == result for answer in row.answers) for result in ("wrong", "lost")]
@@ -251,7 +250,6 @@ def cells(row: ClientsRow) -> list[object]:
 
 
 def parse_args(argv: list[str]) -> LoadOptions:
-    """Parse all flags."""
     parser = Parser(prog="python -m benchmarks.load", description=__doc__)
     add_fields(parser, LoadOptions)
     parser.add_argument("server", nargs="*", metavar="-- FLAGS", help="further flags of python -m serving")

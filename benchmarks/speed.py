@@ -56,7 +56,6 @@ class CaseRow:
         return self.ours / self.reference
 
     def cells(self) -> list[str]:
-        """Cells of the table."""
         return [self.name, self._figure(self.reference), self._figure(self.ours), f"{self.ratio:.2f}"]
 
     def _figure(self, value: float) -> str:
@@ -190,7 +189,6 @@ def log_progress(line: str) -> None:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Parse the flags."""
     parser = Parser(prog="python -m benchmarks.speed", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add(

@@ -78,7 +78,6 @@ def make(filelists: Sequence[Path], dataset_path: Path, speaker: str) -> None:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m corpus.make", description=__doc__)
     parser.add_argument(
         "filelists", metavar="FILELIST", type=Path, nargs="*", default=FILELISTS, help="rows path|text (default: all)"

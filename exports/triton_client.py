@@ -108,7 +108,6 @@ def _inputs(package: Any, text: str, seed: int, shape: list[int]) -> list[Any]:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Parse all flags."""
     parser = Parser(
         prog="python -m exports.triton_client",
         usage="%(prog)s TEXT -o FILE [flags]  (-h lists all flags)",

@@ -37,7 +37,6 @@ COLOURS = ("#4C78A8", "#F2A93B", "#E45756")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m scripts.dataset_report", description=__doc__)
     parser.add_argument(
         "filelists", metavar="FILELIST", type=Path, nargs="+", help="filelists with rows audio|text, all in one report"

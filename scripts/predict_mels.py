@@ -97,7 +97,6 @@ def read_model(checkpoint: dict[str, Any], path: Path, dataset_path: Path, devic
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m scripts.predict_mels", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
     parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text")

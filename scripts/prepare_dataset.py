@@ -90,7 +90,6 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m scripts.prepare_dataset", description=__doc__)
     parser.add_argument("corpus", type=Path, help="the unpacked folder, with metadata.csv and wavs/")
     parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="folder of the lists")

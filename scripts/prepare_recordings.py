@@ -80,7 +80,6 @@ class RecordingsOptions:
 
 
 def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
-    """Parse the command's flags."""
     parser = Parser(prog="bash scripts/prepare_dataset.sh", description=__doc__)
     folder = "folder for copies (default: the project's folder)"
     parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)

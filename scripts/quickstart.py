@@ -127,7 +127,6 @@ def main() -> None:
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command's flags."""
     parser = Parser(prog="bash scripts/quickstart.sh", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="minutes of training, for all models together")
     parser.add_argument(
@@ -140,7 +139,6 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def say(heading: str) -> None:
-    """Print a heading."""
     print(f"\n== {heading}", flush=True)
 
 

@@ -169,7 +169,6 @@ def read_pairs(args: argparse.Namespace, model: Any, options: Options, device: t
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m scripts.sharpen_mels", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
     parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text, or audio|text, of the training")

@@ -156,7 +156,6 @@ def lines_of(tables: Tables, written: dict[str, dict[str, Flag]]) -> Iterator[st
 
 
 def table_of(flags: Iterable[Flag]) -> Iterator[str]:
-    """Write one Markdown table."""
     yield "| flag | default | meaning |\n|---|---|---|"
     for flag in flags:
         yield "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in flag) + " |"
@@ -184,7 +183,6 @@ def training_tables() -> Tables:
 
 
 def page() -> str:
-    """Write the whole page."""
     lines = [HEAD, "## train.py\n"]
     written: dict[str, dict[str, Flag]] = {}
     lines += lines_of(training_tables(), written)

@@ -288,7 +288,6 @@ class Handler(AsyncEventHandler):
                 exchange.count(stream)
 
     def _finish(self, level: int = logging.INFO, **more: object) -> None:
-        """Log the exchange that ends."""
         if self.exchange is not None:
             self._log(self.exchange.kind, level, **self.exchange.fields(), **more)
         self.exchange, self.is_stream = None, False

@@ -42,7 +42,6 @@ class StudioConfig:
 
 
 def parse_args(argv: list[str]) -> StudioConfig:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m studio", description=DESCRIPTION)
     add_fields(parser, StudioConfig)
     return from_options(StudioConfig, vars(parser.parse_args(argv)))

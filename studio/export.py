@@ -63,7 +63,6 @@ def packed_export(project: Project, target: str) -> Path:
 
 
 def parse_args(argv: list[str]) -> ExportOptions:
-    """Parse the command's flags."""
     parser = project_parser("studio.export", __doc__, "project with the voice to export")
     runtimes = f"runtimes to export for: {', '.join(TARGETS)}"
     parser.add_argument("targets", metavar="TARGET", nargs="+", choices=list(TARGETS), help=runtimes)

@@ -46,7 +46,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def parse_args(argv: list[str]) -> ShareOptions:
-    """Parse the command's flags."""
     parser = project_parser("studio.share", __doc__, "project with the voice to pack")
     add_fields(parser, ShareOptions)
     return from_options(ShareOptions, vars(parser.parse_args(argv)))

@@ -159,7 +159,6 @@ def summary(heard: dict[str, Heard]) -> str:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m voice.make_corpus", description=__doc__)
     parser.add_argument(
         "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"

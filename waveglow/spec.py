@@ -174,7 +174,6 @@ def stream(
 
 
 def _round_up(number: int, unit: int) -> int:
-    """Round up to a multiple of unit."""
     return math.ceil(number / unit) * unit
 
 

@@ -262,7 +262,6 @@ def _notes(contents: Mapping[str, Any], published: Mapping[str, Any]) -> Iterato
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m common.checkpoint", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 

@@ -316,7 +316,6 @@ def check_distinct(pairs: Sequence[tuple[Path, Path]]) -> None:
 
 
 def parse_args(argv: list[str] | None = None) -> MelOptions:
-    """Parse the command's flags."""
     parser = Parser(prog="python -m common.data.mels", description=__doc__)
     add_fields(parser, MelOptions)
     add_audio_arguments(parser)

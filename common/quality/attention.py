@@ -102,5 +102,4 @@ def _repeats(positions: np.ndarray, symbols: int) -> int:
 
 
 def _runs(flags: np.ndarray) -> int:
-    """Count the runs of True."""
     return int(np.sum(flags[1:] & ~flags[:-1]) + flags[0])

@@ -30,7 +30,6 @@ READING = (
 
 
 def add_data_tab(page: ProjectPage) -> None:
-    """Add the tab."""
     add_new_project(page)
     gr.Markdown(ABOUT)
     stored = add_files(page)

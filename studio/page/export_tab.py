@@ -16,7 +16,6 @@ from studio.project import Project
 
 
 def add_export_tab(page: ProjectPage) -> None:
-    """Add the tab."""
     share = gr.Button("Pack the voice", variant="primary", elem_id="share")
     missing = {target: missing_parts(target) for target in TARGETS}
     installed = [target for target in TARGETS if not missing[target]]

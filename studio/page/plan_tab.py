@@ -42,7 +42,6 @@ UNITS = {"hours": 1.0, "minutes": 1 / 60}
 
 
 def add_plan_tab(page: ProjectPage) -> None:
-    """Add the tab."""
     context = page.context
     gr.Markdown(ABOUT)
     choices = start_choices(context.projects)

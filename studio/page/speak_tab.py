@@ -86,7 +86,6 @@ def written_at(project: Project) -> int:
 
 
 def add_speak_tab(page: ProjectPage) -> None:
-    """Add the tab."""
     frame = gr.HTML(elem_id="speech")
     tab: Any = frame.parent
     page.on([tab.select, page.field.change], show, [], [frame], clears=True)

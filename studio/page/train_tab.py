@@ -42,7 +42,6 @@ Pixels = npt.NDArray[np.uint8]  # (height, width, 3)
 
 
 def add_train_tab(page: ProjectPage) -> None:
-    """Add the tab."""
     gr.Markdown(ABOUT)
     with gr.Row():
         start = gr.Button("Start or resume", variant="primary", elem_id="train")

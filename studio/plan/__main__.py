@@ -284,7 +284,6 @@ def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) ->
 
 
 def parse_args(argv: list[str]) -> PlanOptions:
-    """Parse the command's flags."""
     parser = project_parser("studio.plan", __doc__, "project made by studio.prepare")
     start = "checkpoints or voice folders to start from; `embedded`: the built-in voice; `none`: random weights"
     parser.add_argument("--from", dest="start", nargs="+", default=[EMBEDDED_NAME], metavar="CHECKPOINT", help=start)
