@@ -279,7 +279,6 @@ class Synthesizer:
         return Batch([speeches[number] for number in range(len(pieces))], stages.combine_numbers(numbers), halved)
 
     def _speak_at_once(self, pieces: Sequence[Piece]) -> tuple[list[Speech], Numbers]:
-        """Pieces -> a speech each, as one batch."""
         mels, numbers = self._mels(pieces)
         draws = Draws.of([piece.key for piece in pieces], "vocoder", self.device)
         audio, vocoder_numbers = self.vocoder(mels.mels, mels.lengths, draws)

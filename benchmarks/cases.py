@@ -174,14 +174,12 @@ def clips(size: int, symbols: int, frames: int | None) -> Tacotron2Batch:
 
 
 def segments(size: int, samples: int) -> WaveGlowBatch:
-    """Segments of noise for WaveGlow's training."""
     mels = torch.randn(size, AUDIO.n_mel_channels, math.ceil(samples / AUDIO.hop_length))
     audio = 0.1 * torch.randn(size, samples)
     return WaveGlowBatch(mels, audio, torch.full((size,), samples), ("noise",) * size)
 
 
 def tacotron2_step(setting: Setting, batch: int) -> Case:
-    """Case of a training step with `batch` clips."""
     sizes = setting.sizes
     lengths = "LJSpeech's lengths" if sizes.frames is None else f"{sizes.symbols} symbols, {sizes.frames} frames"
     noise = clips(batch, sizes.symbols, sizes.frames)
@@ -222,7 +220,6 @@ def decoding(setting: Setting, half: bool) -> Case:
 
 
 def waveglow_inference(setting: Setting) -> Iterator[MakeCase]:
-    """Cases of vocoding one clip, in each precision."""
     device = setting.device
     halves = (False, True) if precision.half_dtype(device, True) else (False,)
     kinds = [Request(half) for half in halves] + [Request(int8=True)] * can_multiply(device)

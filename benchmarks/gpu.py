@@ -111,7 +111,6 @@ def gpu_tests() -> list[Path]:
 
 
 def _speed(options: GpuOptions, row: str, *flags: str) -> GpuPart:
-    """A row of benchmarks.speed, against the plain models."""
     words = ["-m", "benchmarks.speed", "--rows", row, "--repeats", "1" if options.quick else "5", *flags]
     words += [*["--cpu"] * (options.device == "cpu"), *["--quick"] * options.quick]
     return GpuPart(" ".join(["speed", row, *flags]), (*words, "-o", str(options.output / "speed")), 600)
@@ -153,7 +152,6 @@ def read_results(path: Path) -> list[PartOutcome]:
 
 
 def report(results: Sequence[PartOutcome]) -> str:
-    """A page with the last lines of each part."""
     sections = [f"## {part}: {status} in {seconds:.0f} s\n\n{output}\n" for part, status, seconds, output in results]
     return "\n".join(["# Measurements on a GPU\n", *sections])
 

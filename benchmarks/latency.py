@@ -17,6 +17,7 @@ the empty step. Ctrl-C ends the run with the table of the iterations so far and 
 from __future__ import annotations
 
 import argparse
+import datetime
 import itertools
 import math
 import sys
@@ -28,7 +29,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.machine import stamp
 from common import precision
 from common.arguments import add_audio_arguments, given_options, log_path, positive, seed
 from common.audio.stft import AudioConfig
@@ -46,6 +46,7 @@ from common.inference.arguments import (
 from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
+from common.kernels.private_ops import processor
 from common.options import NOT_NEGATIVE, add_fields, flag_of, from_options, option
 from common.parser import Parser
 from common.run.nvlog import Log, NvLog
@@ -192,7 +193,6 @@ def measure(say: Callable[[], Iteration], options: LatencyOptions, log: Log) -> 
 def report(
     done: list[Iteration], options: LatencyOptions, audio: AudioConfig, weights: str, number_format: str, log: Log
 ) -> None:
-    """Log the averages and print the table."""
     if not done:
         log.say("stopped before the first iteration was measured")
         return
@@ -288,6 +288,24 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     if wrong:
         raise UsageError("\n".join(wrong))
     return args, given_options(parser, argv)
+
+
+def describe(device: torch.device) -> dict[str, str | int]:
+    """Device, CPU, threads, version of PyTorch and date."""
+    on_cpu = device.type == "cpu"
+    return {
+        "device": "cpu" if on_cpu else torch.get_device_module(device).get_device_name(device),
+        "cpu": processor().name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def stamp() -> str:
+    """The same in words, without the device."""
+    m = describe(torch.device("cpu"))
+    return f"{m['cpu']}, {m['threads']} threads, PyTorch {m['torch']}, {m['date']}"
 
 
 if __name__ == "__main__":

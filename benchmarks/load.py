@@ -33,7 +33,7 @@ import numpy as np
 import psutil
 import torch
 
-from benchmarks.machine import stamp
+from benchmarks.latency import stamp
 from common.arguments import positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
@@ -230,7 +230,6 @@ async def send(client: httpx.AsyncClient, job: SpeechJob) -> Reply:
 
 
 def report(rows: Sequence[ClientsRow], argv: Sequence[str], vocoder: str) -> str:
-    """The table, with machine, command and date."""
     header = ["batching", "clients", "requests", "requests/s", "audio s/s", "first byte p50", "p99", "whole p50", "p99"]
     header += ["wrong", "lost", "memory MiB: start", "most", "end"]
     table = markdown_table("<" + ">" * (len(header) - 1), header, map(cells, rows))

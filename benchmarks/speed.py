@@ -28,7 +28,7 @@ import torch
 import torch.multiprocessing
 
 from benchmarks.cases import CPU, GPU, QUICK, ROWS, Case, MakeCase, Setting
-from benchmarks.machine import describe
+from benchmarks.latency import describe
 from common import precision
 from common.arguments import positive
 from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal
@@ -63,7 +63,6 @@ class CaseRow:
         return f"{value:,.0f} {self.unit}{each}" if value >= 1000 else f"{value:.3g} {self.unit}{each}"
 
     def record(self) -> dict[str, Any]:
-        """All fields, for JSON."""
         fields = ("name", "unit", "reference", "ours", "ratio")
         return {name: getattr(self, name) for name in fields}
 
@@ -83,7 +82,6 @@ class Report:
                 file.write(f"{text}\n".encode())
 
     def markdown(self) -> str:
-        """Format a line on the machine, and the table."""
         m = self.machine
         place = f"{m['device']}, {m['threads']} threads of {m['cpu']}, PyTorch {m['torch']}, {m['date']}"
         table = markdown_table("<" + ">" * (len(TITLES) - 1), TITLES, [row.cells() for row in self.rows])
@@ -177,7 +175,6 @@ def measure_row(case: Case, device: torch.device, repeats: int) -> CaseRow:
 
 
 def prepare(device: torch.device) -> None:
-    """Configure a new process."""
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
     precision.seed_everything(0)

@@ -90,9 +90,6 @@ def _phonemizer(language: str) -> Any:
     return EspeakBackend(language, preserve_punctuation=True, with_stress=True, language_switch="remove-flags")
 
 
-# ---- from 8 bits to float32 ------------------------------------------------------------------------------------------
-
-
 def float_graph() -> bytes:
     """Return the model as ONNX whose products are float32: weights keep their 8-bit values, inputs are no longer quantised."""
     import onnx

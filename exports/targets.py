@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +20,14 @@ from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.voice_folder import default_vocoder
-from exports import parts, torchscript, triton, web
+from common.options import from_options
+from exports import parts, torchscript, triton
 from exports.engines import build_script, compile_package, missing_compiler
 from exports.manifest import ExportManifest, ExportWriter
 from exports.parts import Axes, ExportPart, program
 from exports.vocoders import VOCODERS, VocoderExport
 from synthesizer import Synthesizer, choose_checkpoints
+from tacotron2.data_function import Tacotron2DataConfig
 from tacotron2.model import Tacotron2
 
 CALIBRATION = (
@@ -34,6 +37,12 @@ CALIBRATION = (
 )
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+# Of the target web, a demo page that runs tts.onnx in a browser with ONNX Runtime Web; `scripts/web.sh` installs that from npm.
+PAGE = Path(__file__).resolve().parent / "page"  # index.html and its style and scripts
+RUNTIME = PAGE.parents[1] / "node_modules" / "onnxruntime-web" / "dist"
+RUNTIME_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+CLEANERS = ["english_cleaners"]  # those that page/text.js translates
+REQUIRED, FIXED = ("seeds", "max_steps"), ("sigma", "strength")  # inputs with a default in the single file
 
 
 class ExportSource(NamedTuple):
@@ -202,7 +211,6 @@ def _write_torchscript(source: ExportSource, writer: ExportWriter) -> None:
 
 
 def _write_aotinductor(source: ExportSource, writer: ExportWriter) -> None:
-    """The parts, compiled for this machine's CPU."""
     for part in source.parts():
         writer.add(f"{part.name}.pt2", compile_package(part), *describe(part))
 
@@ -294,7 +302,6 @@ def _write_tensorrt(source: ExportSource, writer: ExportWriter) -> None:
 
 
 def _write_triton(source: ExportSource, writer: ExportWriter) -> None:
-    """A model repository for the Python backend of Triton."""
     writer.add_all(triton.python_files(source.voice))
 
 
@@ -304,15 +311,47 @@ def _write_triton_onnx(source: ExportSource, writer: ExportWriter) -> None:
     writer.add_all(triton.onnx_files(single, source.voice.audio.n_mel_channels))
 
 
+def check_page(options: Mapping[str, Any]) -> None:
+    """Raise UsageError if a voice's texts need another front end than the page has."""
+    if (found := list(options["text_cleaners"])) != CLEANERS:
+        raise UsageError(
+            f"web: the voice's text cleaners are {', '.join(found) or 'none'}; expected english_cleaners, "
+            "as the page's front end reads English"
+        )
+
+
+def missing_runtime() -> str:
+    """The missing files of ONNX Runtime Web and how to install them; "" if none is missing."""
+    missing = [name for name in RUNTIME_FILES if not (RUNTIME / name).is_file()]
+    return f"{', '.join(missing)}: not in {RUNTIME}; `bash scripts/web.sh` installs them with npm" if missing else ""
+
+
+def page_files(options: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of all files except tts.onnx: the page, the voice's alphabet and the runtime."""
+    for path in [*sorted(PAGE.iterdir()), *(RUNTIME / name for name in RUNTIME_FILES)]:
+        yield path.name, path.read_bytes()
+    symbols = from_options(Tacotron2DataConfig, options).alphabet.symbols
+    yield "alphabet.json", json.dumps(symbols, ensure_ascii=False).encode()
+
+
+def without_defaults(model: Any) -> Any:
+    """Make the inputs in REQUIRED mandatory and those in FIXED constant, as ONNX Runtime Web does not support default values."""
+    for value in [value for value in model.graph.initializer if value.name in REQUIRED]:
+        model.graph.initializer.remove(value)
+    for value in [value for value in model.graph.input if value.name in FIXED]:
+        model.graph.input.remove(value)
+    return model
+
+
 def _write_web(source: ExportSource, writer: ExportWriter) -> None:
     """A page that speaks in a browser, and everything it loads."""
     from exports.single_file import describe_single_file
 
-    model = web.without_defaults(single_file(source, onnx_graphs(source)))
+    model = without_defaults(single_file(source, onnx_graphs(source)))
     inputs, outputs = describe_single_file(source.kind)
-    inputs = {name: value for name, value in inputs.items() if name not in web.FIXED}
+    inputs = {name: value for name, value in inputs.items() if name not in FIXED}
     writer.add("tts.onnx", model.SerializeToString(), inputs, outputs)
-    writer.add_all(web.page_files(source.voice.acoustic.options))
+    writer.add_all(page_files(source.voice.acoustic.options))
     print("serve the directory: python -m http.server --bind 127.0.0.1 -d DIR, then open http://127.0.0.1:8000")
 
 
@@ -325,7 +364,5 @@ TARGETS = {
     "tensorrt": Target(_write_tensorrt),
     "triton": Target(_write_triton, ()),
     "triton-onnx": Target(_write_triton_onnx),
-    "web": Target(
-        _write_web, missing=web.missing_runtime, check=lambda source: web.check_page(source.voice.acoustic.options)
-    ),
+    "web": Target(_write_web, missing=missing_runtime, check=lambda source: check_page(source.voice.acoustic.options)),
 }

@@ -79,7 +79,6 @@ def picture_path(output: Path) -> Path:
 
 
 def draw(clips: Sequence[MeasuredClip], filelists: Sequence[Path], picture: Path) -> None:
-    """Write the picture and print its path."""
     hours = sum(clip.sound.duration for clip in clips) / 3600
     names = listed([path.name for path in filelists], 2)
     save_figure(picture, plot_clips(clips, f"{names}: {counted(len(clips), 'clip')}, {hours:.3g} hours"))

@@ -187,7 +187,6 @@ def advise(plan: QuickstartPlan, part: Training, steps: int, minutes: float) -> 
 
 
 def train_command(plan: QuickstartPlan, part: Training, output: Path) -> list[str]:
-    """The train.py command of a training."""
     lists = {split: plan.list_of(split) for split in LISTS} if part.stored_mels else LISTS
     command = [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1"]
     command += ["--training-files", str(lists["train"]), "--validation-files", str(lists["val"])]
@@ -229,7 +228,6 @@ def clock_flags(plan: QuickstartPlan, vocoder: str) -> list[str]:
 
 
 def speak_with_voice(folder: Path) -> None:
-    """Speak a first phrase with the included voice."""
     output = folder / "voice"
     command = [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")]
     run(command, output.with_suffix(".log"))
@@ -263,7 +261,6 @@ def voice_flags(prefix: str) -> list[str]:
 
 
 def last_checkpoint(plan: QuickstartPlan, part: Training) -> Path:
-    """The path of a training's last checkpoint."""
     return plan.output / part.name / f"checkpoint_{part.name}_last.pt"
 
 

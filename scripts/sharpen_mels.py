@@ -139,7 +139,6 @@ class Sharpening:
         self.average.update_parameters(self.postnet)
 
     def descend(self, number: int, loss: Tensor) -> None:
-        """One step of an optimizer."""
         self.optimizers[number].zero_grad()
         loss.backward()
         self.optimizers[number].step()

@@ -163,12 +163,10 @@ def table_of(flags: Iterable[Flag]) -> Iterator[str]:
 
 
 def heading(title: str) -> str:
-    """Capitalise a group's title."""
     return title[:1].upper() + title[1:]
 
 
 def anchor(title: str) -> str:
-    """The anchor of a heading, as GitHub forms it."""
     return re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
 
 

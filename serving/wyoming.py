@@ -123,7 +123,6 @@ class Handler(AsyncEventHandler):
             self.writer.close()
 
     def _refusal(self) -> RequestError | None:
-        """Return why this connection is refused, if it is."""
         config = self.engine.config
         if len(self.connected) > config.max_sockets:
             message = f"{config.max_sockets} connections are open already (--max-sockets); try again later"

@@ -133,8 +133,6 @@ def _fine_tuning(minutes: float, weights: int) -> Advice:
     return Advice(options, f"{minutes:.0f} minutes suffice to train all weights of the warm start")
 
 
-# --- a warm start with another alphabet ---
-
 # S symbols of the old alphabet, N of the new one, E channels of an embedded symbol
 
 EMBEDDING = "embedding.weight"

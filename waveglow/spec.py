@@ -127,8 +127,6 @@ def _unfold(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {f"{match[1]}.weight_g": norm, f"{match[1]}.weight_v": direction}
 
 
-# --- audio, all at once or in parts ---
-
 # Frames of the first part; lengths double from part to part, so that a smaller share of frames is computed twice.
 FIRST_FRAMES = 8
 MOST_FRAMES = 256

@@ -93,7 +93,6 @@ def is_scaler(value: Any) -> bool:
 
 
 def _is_scale(value: Any) -> bool:
-    """True for a positive factor within float32's range."""
     return is_number(value) and 0 < value <= torch.finfo(torch.float32).max
 
 
@@ -156,8 +155,6 @@ KINDS = {
     "random_rng_state": Check(is_random_state, "bytes (torch.uint8) of a random generator"),
     "cuda_rng_state_all": STATES,
 }
-
-
 DESCRIBING = ("config", "data", "ema_state_dict")  # the entries that a model is built and loaded from
 MAY_BE_NONE = {"launch", "optimizer", "scaler", "amp", *(name for name, kind in KINDS.items() if kind is STATES)}
 

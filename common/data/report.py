@@ -244,9 +244,6 @@ def group_by(clips: Sequence[MeasuredClip], key: Callable[[MeasuredClip], Hashab
     return sorted((group for group in groups.values() if len(group) > 1), key=len, reverse=True)
 
 
-# --- the tables ---
-
-
 def describe(found: Survey, spec: ModelSpec, options: Options) -> str:
     """Write the report of a survey, with the number of unusable rows but not their problems; arguments as survey takes them."""
     sections = [_overview(found), *_files(found)]

@@ -217,7 +217,6 @@ def _find_file(folder: Path, name: str) -> Path | None:
 
 @cache
 def _entries(folder: Path) -> Mapping[str, Sequence[str]]:
-    """Return the names in a folder by their keys."""
     by_key: dict[str, list[str]] = defaultdict(list)
     try:
         for name in sorted(os.listdir(folder)):

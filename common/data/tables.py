@@ -193,5 +193,4 @@ def misplaced_columns(rows: Mapping[int, tuple[str, str]]) -> dict[int, str]:
 
 
 def _words(text: str) -> set[str]:
-    """Return the words of letters in a text."""
     return set(re.findall(r"[^\W\d_]+", text.casefold()))

@@ -25,7 +25,6 @@ from common.tables import text_table
 # M mels, T frames, S symbols, K decoder steps, N samples
 Array = npt.NDArray[Any]
 
-
 RESAMPLES, LIMITS = 1000, (2.5, 97.5)  # draws of a bootstrap, and the percentiles of its interval
 TEMPLATE = "report.html"
 RECORDINGS = "recordings"  # the name of the system that they are

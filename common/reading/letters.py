@@ -96,9 +96,6 @@ def ordinal_range(first: str, last: str | None) -> str:
     return ordinal(str(roman(first))) + until
 
 
-# --- names and addresses ---
-
-
 def day_or_month(name: str) -> str:
     """Full name of a day or a month."""
     return _DAYS.get(name) or (name if name in _DAYS.values() else month(name))

@@ -15,8 +15,6 @@ _FEET = "'’′"
 _WEATHER = re.compile("|".join(readings("about weather")), re.I)
 _BANK = re.compile(r"\b(?:rates?|fed|banks?|yields?|spreads?|hike[ds]?|basis)\b", re.I)
 
-# --- money ---
-
 
 def american(number: str, sign: str | None = "") -> str:
     """Write 1.234,56 as 1,234.56, and 10 000 as 10,000."""
@@ -73,9 +71,6 @@ def indian(number: str) -> str:
 def scale(short: str) -> str:
     """Name of a power of ten: million for M."""
     return _SCALES[short.lower()]
-
-
-# --- units ---
 
 
 def unit(symbol: str) -> str:

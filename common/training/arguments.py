@@ -80,7 +80,6 @@ def _add_default(parser: argparse.ArgumentParser, name: str, text: str) -> None:
 
 
 def _show(name: str, defaults: TrainingDefaults) -> str:
-    """Describe a model's default of an option."""
     if name == "batch_size":
         return f"{defaults.batch_size_amp} with --amp, else {defaults.batch_size}"
     value = getattr(defaults, name)

@@ -302,7 +302,6 @@ def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_ep
 
 
 def _show_iteration(state: TrainState, result: StepResult, wait_share: float, log: Log) -> None:
-    """Write a step's curves to TensorBoard."""
     shown = {
         "loss": result.loss,
         "items_per_sec": state.rates[-1],

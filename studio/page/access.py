@@ -101,8 +101,6 @@ def _with_headers(send: Send) -> Send:
     return add
 
 
-# --- uploads ---
-
 ROUTE = "/upload"  # the end of the path that takes files
 OLD = 3600.0  # seconds without a change
 

@@ -154,7 +154,6 @@ def cut_recording(job: CuttingJob) -> CutRecording | str:
 
 
 def _without_speech(job: CuttingJob, levels: SoundLevels) -> str:
-    """Say why a recording has no clips."""
     loudest = float(np.max(levels.levels))
     if loudest < AUDIBLE:
         return f"no speech found in it: at {loudest:.0f} dBFS its loudest part is too quiet"
@@ -197,7 +196,6 @@ def read_record(path: Path, clips: Path) -> CutRecording | None:
 
 
 def _write_clips(job: CuttingJob, levels: SoundLevels, spans: Sequence[Span]) -> Iterator[CutClip]:
-    """Write and yield the clip of each span."""
     speech = is_speech(levels.levels)
     width = max(4, len(str(len(spans))))
     sounds = read_spans(job.source.path, levels.rate, spans)

@@ -171,9 +171,6 @@ def fill_silence(audio: np.ndarray, silent: np.ndarray) -> np.ndarray:
     return filled
 
 
-# --- sound files, read in blocks ---
-
-
 class OpenSound(NamedTuple):
     """An open sound file: rate in Hz, channels, and blocks (n, C) of float32 to be read once, in order.
 

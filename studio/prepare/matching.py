@@ -94,7 +94,6 @@ def _without_recording(name: str, owners: Sequence[str]) -> TranscriptFate:
 
 
 def _rank(path: Path, folder: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
-    """Order the transcripts of a recording, the best first."""
     code = LANGUAGE.search(without_endings(name_key(path.name), TRANSCRIPTS)[-1])
     is_other = bool(code and language and code[1][:2] != name_key(language)[:2])
     is_far = name_key(path.parent.relative_to(folder).as_posix()) != name_key(Path(owner).parent.as_posix())

@@ -158,7 +158,6 @@ def _problems_of(row: ClipRow, known: dict[str, ClipRow], first_line: int, line:
 
 
 def _is_same_number(one: str, other: str) -> bool:
-    """Return True for numbers that differ in format only."""
     try:
         return float(one.replace(",", ".")) == float(other)
     except ValueError:

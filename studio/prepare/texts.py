@@ -123,9 +123,6 @@ def _share(errors: Errors) -> float:
     return min(1.0, errors.rate) if errors.count else math.nan
 
 
-# --- recognised words ---
-
-
 def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -> None:
     """Raise DataError, before hours of work, if packages are missing, also to tell speakers apart.
 

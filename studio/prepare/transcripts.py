@@ -225,7 +225,6 @@ def _are_phones(labels: Sequence[str]) -> bool:
 
 
 def _join_words(words: Sequence[Interval]) -> Iterator[Interval]:
-    """Join words that follow each other without a pause."""
     start, end, texts = words[0][0], words[0][1], [words[0][2]]
     for word in words[1:]:
         if word[0] - end > GAP:

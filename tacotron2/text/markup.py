@@ -321,8 +321,6 @@ def _row(found: re.Match[str]) -> str:
     return f"{_BREAK}{', '.join(filter(None, cells))}{_BREAK}"
 
 
-# --- a text that arrives in parts ---
-
 # Markup whose end has arrived, and markup that may still end. Both have a longest length, so that no reader waits without end.
 _MARKUP = re.compile(
     r"`[^`\n]{1,200}`|\{[^{}\n]{0,200}\}|</?(?P<name>[A-Za-z][A-Za-z0-9:._-]{0,60})(?:[\s/][^<>]{0,500})?>|<[!?][^<>]{0,500}>"

@@ -15,7 +15,7 @@ import pytest
 from scipy.io import wavfile
 
 from common.errors import UsageError
-from exports import web
+from exports import targets
 from exports.manifest import read_manifest
 from models import default_options
 from tacotron2.data_function import encode, spell
@@ -51,7 +51,7 @@ def sentences_of(texts: list[str]) -> list[list[list[int]]]:
         pytest.skip("node, which runs the page's front end, is not installed")
     script = f"""
         import {{ readFileSync }} from "node:fs";
-        import {{ sentences }} from "{(web.PAGE / "text.js").as_uri()}";
+        import {{ sentences }} from "{(targets.PAGE / "text.js").as_uri()}";
         const {{ texts, symbols }} = JSON.parse(readFileSync(0));
         console.log(JSON.stringify(texts.map((text) => sentences(text, symbols))));
     """
@@ -61,7 +61,7 @@ def sentences_of(texts: list[str]) -> list[list[list[int]]]:
 
 def skip_without_runtime() -> None:
     skip_without_packages()
-    if missing := web.missing_runtime():
+    if missing := targets.missing_runtime():
         pytest.skip(missing)
 
 
@@ -83,11 +83,11 @@ def test_the_files_of_a_page(export_of) -> None:
 
     directory = export_of("web")
     records = read_manifest(directory).files
-    assert {"index.html", "page.js", "text.js", "style.css", "alphabet.json", *web.RUNTIME_FILES} < set(records)
+    assert {"index.html", "page.js", "text.js", "style.css", "alphabet.json", *targets.RUNTIME_FILES} < set(records)
     assert json.loads((directory / "alphabet.json").read_text()) == symbols
     ours, theirs = (onnxruntime.InferenceSession(str(export_of(name) / "tts.onnx")) for name in ("web", "onnx"))
     names = {value.name for value in ours.get_inputs()}
-    assert names == set(records["tts.onnx"].inputs) == {"ids", "lengths", *web.REQUIRED}
+    assert names == set(records["tts.onnx"].inputs) == {"ids", "lengths", *targets.REQUIRED}
     inputs = {"ids": np.array([[5, 40, 41, 7]]), "lengths": np.array([4])}
     inputs |= {"seeds": np.array([3]), "max_steps": np.array(9)}
     np.testing.assert_allclose(ours.run(None, inputs)[0], theirs.run(None, inputs)[0], rtol=0, atol=1e-6)
@@ -95,11 +95,11 @@ def test_the_files_of_a_page(export_of) -> None:
 
 def test_a_missing_runtime_and_another_language_are_refused(tmp_path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(web, "RUNTIME", tmp_path)
-        assert re.search(r"ort\.wasm\.min\.mjs.*bash scripts/web\.sh", web.missing_runtime())
-    web.check_page(default_options())
+        patch.setattr(targets, "RUNTIME", tmp_path)
+        assert re.search(r"ort\.wasm\.min\.mjs.*bash scripts/web\.sh", targets.missing_runtime())
+    targets.check_page(default_options())
     with pytest.raises(UsageError, match="text cleaners are basic_cleaners; expected english_cleaners"):
-        web.check_page(default_options() | {"text_cleaners": ["basic_cleaners"]})
+        targets.check_page(default_options() | {"text_cleaners": ["basic_cleaners"]})
 
 
 @pytest.fixture(params=["web", "web-pulse-noise"])
