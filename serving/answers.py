@@ -131,7 +131,6 @@ class ChatEndpoint:
             raise DataError(f"{self.url}: the answer is empty, expected text")
 
     def _pieces(self, body: dict[str, Any]) -> Iterator[str]:
-        """Yield the text of the endpoint's events."""
         import httpx
 
         address = f"{self.url.rstrip('/')}/chat/completions"

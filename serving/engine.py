@@ -33,7 +33,7 @@ from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
 from serving.voices import Voices
 from synthesizer import Synthesizer
 
-WARM_UP = "Ready at 1."  # the number compiles the rules of the reader that begin at digits, which takes a second
+WARM_UP = "Ready."
 TICK = 0.05  # seconds between two checks for unfinished work
 
 log = logging.getLogger("serving")

@@ -58,7 +58,6 @@ class Spoken(NamedTuple):
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory) -> dict[str, Spoken]:
-    """The tiny models' speech through each vocoder without further flags."""
     found = {}
     for vocoder in ("waveglow", "griffin-lim"):
         folder = tmp_path_factory.mktemp(vocoder)
@@ -130,7 +129,6 @@ def test_free_settings_and_the_suffix(tmp_path: Path) -> None:
 
 
 def pair(folder: Path, usual: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The first phrase as spoken into a folder, and as usual."""
     return sound(folder / "audio_0.wav"), sound(usual / "audio_0.wav")
 
 

@@ -57,7 +57,6 @@ def voice(folder: Path, *words: object) -> str:
 
 
 def chosen(vocoder: str | None = None, **named: Path) -> str:
-    """Describe the checkpoints that inference.py would choose in the current folder."""
     return synthesizer.choose_checkpoints(named, vocoder).description
 
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import cache, lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from common.errors import DataError, UsageError
@@ -53,8 +54,14 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, Typ
 @cache
 def inflect_engine() -> inflect.engine:
     """Return the engine that names numbers, created once."""
-    import inflect  # takes over a second, and not every program needs it
-
+    guard: Any = import_module(
+        "typeguard"
+    )  # for which inflect would compile each of its functions anew, in two seconds
+    checked, guard.typechecked = guard.typechecked, lambda function: function
+    try:
+        import inflect
+    finally:
+        guard.typechecked = checked
     return inflect.engine()
 
 

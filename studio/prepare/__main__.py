@@ -239,7 +239,6 @@ def compare_voices(cut: CutRecordings, options: PrepareOptions) -> ComparedVoice
 
 
 def _sound_of(clips: Sequence[CutClip]) -> Sound:
-    """Return the medians of the clips' noise and bandwidth."""
     snrs, widths = [clip.measures.snr for clip in clips], [clip.measures.bandwidth for clip in clips]
     return Sound(statistics.median(snrs or [0.0]), statistics.median(widths or [0.0]))
 

@@ -129,7 +129,6 @@ def _move_boundaries(
 
 
 def _advantage(word: str) -> float:
-    """Return the discount for a boundary after a word."""
     if ends_sentence(word):
         return SENTENCE_END
     return CLAUSE_END if _ends_clause(word) else 0.0

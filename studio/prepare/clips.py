@@ -175,7 +175,6 @@ def _store(job: CuttingJob, key: str, levels: SoundLevels, spans: Sequence[Span]
 
 
 def _key_of(job: CuttingJob) -> str:
-    """Digest everything that decides the clips of a recording."""
     cues = job.transcript.cues if job.transcript else ()
     facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
     facts.append(job.is_one_clip)

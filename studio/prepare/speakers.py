@@ -59,7 +59,6 @@ def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -
 
 @cache
 def _embedder() -> VoiceEmbedder:
-    """Load the model once a worker."""
     return VoiceEmbedder()
 
 

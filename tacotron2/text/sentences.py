@@ -187,7 +187,6 @@ def _marks(masked: str, mark: re.Pattern[str]) -> list[int]:
 
 
 def _skip(text: str, place: int) -> int:
-    """The place behind the spaces at a place."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.slow
 
 
 def run(nodes: list, stored: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Convert nodes that compute y of x, and run them."""
     tensors = {name: onnx.numpy_helper.from_array(value, name) for name, value in stored.items()}
     weights: dict[str, np.ndarray] = {}
     nodes = [teacher._float_node(node, tensors, weights) for node in nodes]

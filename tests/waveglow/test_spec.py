@@ -31,7 +31,6 @@ def fold(weights):
 
 
 def fuse(weights):
-    """The cond_layers of each WN as one, row under row."""
     result, rows = {}, {}
     for name, tensor in weights.items():
         fused = re.sub(r"cond_layers\.\d+", "cond_layer", name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import num2words
 import pytest
 
@@ -9,6 +11,7 @@ from common.data.number_words import find_language, find_left, numbers_cleaner
 from common.errors import UsageError
 from tacotron2.data_function import pieces
 from tacotron2.text.cleaners import get_cleaner
+from tests.recipe import call
 
 # code | text | as it is read
 READ = """
@@ -82,3 +85,11 @@ def test_a_long_text_is_not_cut_within_a_number() -> None:
     clean, parts = get_cleaner(options["text_cleaners"]), [piece.text for piece in pieces(text, 20, options)]
     assert len(parts) > 4 and " ".join(map(clean, parts)) == clean(text)
     assert [part for part in parts if part.endswith("dritte")] == [] and parts[-1] == "Ja."
+
+
+def test_inflect_is_imported_without_checks_of_types_and_typeguard_checks_on() -> None:
+    code = "import typeguard, common.data.number_words as n; e = n.inflect_engine()\n"
+    done = call(
+        sys.executable, "-c", f"{code}print(*type(e).plural.__code__.co_names, typeguard.typechecked.__module__)"
+    )
+    assert "postprocess" in done.out and "TypeCheckMemo" not in done.out and done.out.endswith("typeguard\n")

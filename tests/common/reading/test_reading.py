@@ -124,7 +124,6 @@ SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 
 
 def value(words: str) -> int:
-    """Value of a number in words, by adding and multiplying."""
     total = group = 0
     for word in re.findall("[a-z]+", words):
         if word in SCALES:

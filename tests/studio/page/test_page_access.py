@@ -101,7 +101,6 @@ def test_a_token_of_ones_own_or_a_generated_one(monkeypatch):
 
 
 def escapes(projects: Path) -> list[str]:
-    """Paths of files that exist, and that no visitor may read."""
     outside, up = projects.parent / "outside", ("..", "%2e%2e")
     notes = [*(f"{parent}/own/notes.txt" for parent in up), "..%2Fown%2Fnotes.txt"]
     ours = ["own/notes.txt", "linked/secret.txt", *(f".uploads/{path}" for path in notes)]

@@ -96,7 +96,6 @@ WAYS = [Direct(1), Direct(2), *(WinogradTiles(dilation) for dilation in (1, 2, 8
 
 
 def tensors(batch: int, groups: int, channels: int = 5, out: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x, weight, bias, and the gradient of the result, in float64."""
     shapes = (batch, groups, channels), (out, channels, 3), (out,), (batch, groups, out)
     x, weight, bias, d_outputs = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
     return x, weight, bias, d_outputs
