@@ -371,7 +371,7 @@ class Engine:
 
 
 def warm_up(voice: Synthesizer) -> None:
-    """Speak a few words, because first calls are slow. Raises DataError if the voice produces no audio."""
+    """Speak a word, because first calls are slow. Raises DataError if the voice produces no audio."""
     audio = torch.cat([torch.zeros(0), *voice.stream(WARM_UP)])
     if not len(audio):
         message = f"its models produce no audio for {WARM_UP!r}, expected trained checkpoints"

@@ -10,13 +10,16 @@ line of this project that asks for it, and a test states how many it expects. `w
 within PyTorch; `uploads` counts blocking copies to the GPU, which wait for it too.
 """
 
+import functools
+import itertools
 import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torchgen
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -39,8 +42,8 @@ ONE_TYPE = {
     aten.convolution_backward, aten._thnn_fused_lstm_cell, aten._thnn_fused_lstm_cell_backward_impl, aten._cudnn_rnn,
 }  # fmt: skip
 LINEAR_ALGEBRA = ("linalg", "_linalg", "lu", "cholesky", "slogdet", "inverse", "_fft", "stft")  # none in half precision
-OF_CPUS = re.compile("mkldnn|onednn|quantized::|fbgemm")
 HALVES = (torch.float16, torch.bfloat16)
+ON_ANY_DEVICE = {"CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd"}
 
 
 class BrokenRule(AssertionError):
@@ -71,7 +74,7 @@ class Rules:
         _check_devices(func, args, tensors, on_gpu)
         _check_types(func, tensors)
         _check_generator(func, kwargs)
-        if OF_CPUS.search(func.name()):
+        if not has_gpu_kernel(func.name()):
             raise BrokenRule(f"{func}: PyTorch has no such operator for a GPU")
 
     def check_after_capture(self, tensors: list[Tensor]) -> None:
@@ -146,3 +149,43 @@ def place() -> str:
             return f"{path.relative_to(ROOT)}:{frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]
     return "outside"
+
+
+class Entry(NamedTuple):
+    """An operator in PyTorch's own list: keys of its kernels, the operator it shares them with, variants made from it."""
+
+    kernels: frozenset[str]
+    delegate: str
+    variants: tuple[str, ...]
+
+
+@functools.cache
+def _native_functions() -> dict[str, Entry]:
+    """PyTorch's own list of operators by name, which its package carries."""
+    path = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
+    entries = {}
+    for text in path.read_text(encoding="utf-8").split("\n- func: ")[1:]:
+        fields = dict(re.findall(r"^  (structured_delegate|autogen): (.*)$", text, re.MULTILINE))
+        section = text.partition("\n  dispatch:\n")[2]
+        if "\n  ufunc_inner_loop:" in text:  # one formula, from which PyTorch makes kernels of the CPU and of CUDA
+            section = f"    CPU, CUDA: formula\n{section}"
+        names = itertools.takewhile(lambda line: line.startswith("    ") or "#" in line, section.splitlines())
+        kernels = frozenset(key.strip() for line in names for key in line.partition(":")[0].split(","))
+        variants = tuple(fields.get("autogen", "").replace(" ", "").split(","))
+        entries[text.partition("(")[0]] = Entry(kernels, fields.get("structured_delegate", ""), variants)
+    return entries
+
+
+@functools.cache
+def has_gpu_kernel(name: str) -> bool:
+    """True where PyTorch's list has a CUDA kernel of an operator, "aten::add.Tensor", or one for all devices."""
+    space, _, short = name.partition("::")
+    if space != "aten":
+        return space in ("prim", "prims")
+    functions = _native_functions()
+    if short not in functions:
+        return any(short in entry.variants for entry in functions.values())
+    entry = functions[short]
+    if entry.delegate:
+        entry = functions[entry.delegate]
+    return not entry.kernels or "CUDA" in entry.kernels or bool(entry.kernels & ON_ANY_DEVICE)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,6 +186,15 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
     frame = {"app.py", "events.py"}
     assert {name for name in with_gradio if not name.endswith("_tab.py")} == frame
     assert len([source for source in RECIPE if source.part == "studio" and source.name.count("/") == 1]) <= 10
+
+
+def test_no_cycles() -> None:
+    names = {source.name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): source for source in RECIPE}
+    needed = {
+        name: {module for node in source.tree.body for _, module in imports_now(node)} & set(names) - {name}
+        for name, source in names.items()
+    }
+    list(TopologicalSorter(needed).static_order())  # raises CycleError with the modules
 
 
 def test_nothing_imports_the_scripts_or_the_tests() -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import precision
-from tests.gpu_rules import BrokenRule, Rules, place
+from tests.gpu_rules import BrokenRule, Rules, has_gpu_kernel, place
 from tests.pretend_gpu import GPU, PretendGpu, requires_pretence
 
 pytestmark = [requires_pretence, pytest.mark.slow]
@@ -117,3 +117,10 @@ def test_nothing_is_left_of_the_pretence() -> None:
     x = torch.ones(3, requires_grad=True)
     x.sum().backward()
     assert torch.equal(x.grad, torch.ones(3))  # type: ignore[arg-type]
+
+
+def test_the_list_of_kernels() -> None:
+    assert all(
+        has_gpu_kernel(f"aten::{name}") for name in ("add.Tensor", "mm", "native_dropout", "_fused_adam_", "zeros")
+    )
+    assert not any(map(has_gpu_kernel, ("aten::mkldnn_linear", "mkldnn::_linear_pointwise", "aten::nothing")))

@@ -54,9 +54,8 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, Typ
 @cache
 def inflect_engine() -> inflect.engine:
     """Return the engine that names numbers, created once."""
-    guard: Any = import_module(
-        "typeguard"
-    )  # for which inflect would compile each of its functions anew, in two seconds
+    # Its decorator would compile each of inflect's functions anew, which takes two seconds.
+    guard: Any = import_module("typeguard")
     checked, guard.typechecked = guard.typechecked, lambda function: function
     try:
         import inflect

@@ -26,7 +26,9 @@ def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, P
         wanted = " or ".join(files)
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder, expected one with {wanted}")
-        voices = [path.parent.name for spec in acoustic for path in sorted(folder.glob(f"*/{spec.file_stem}.*"))]
+        voices = [
+            path.name for path in sorted(folder.iterdir()) if any(find_checkpoint(path, spec) for spec in acoustic)
+        ]
         within = f"; it has voices in it, choose one: {listed(voices)}" if voices else ""
         raise DataError(f"{folder}: no acoustic model, expected {wanted}{within}")
     return found
