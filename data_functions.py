@@ -4,46 +4,41 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 
-from common.data.filelist import BadRows, check_files, lines_of, read_filelist
+from common.data.filelist import BadRows, check_files, read_filelist
 from common.data.mels import unusable_rows
 from common.data.parallel import ADVICE
-from common.errors import DataError
+from common.errors import DataError, join_problems
+from common.files import locate_problems
 from common.progress import counted
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
 from common.spec import Options, SpeechDataset
-from common.training.loader import ErrorsAsItems, Loader, fitting_workers, start_worker
+from common.training.loader import ErrorsAsItems, Loader, Loaders, fitting_workers, start_worker
+from common.training.optimization import Pace
 from common.training.options import DataConfig, TrainOptions
-from common.training.sampler import EpochBatches
+from common.training.sampler import EpochBatches, sampler_of
 from models import get_spec
 
 STOP_WAIT = 20.0  # seconds that a batch may still take after a request to stop
 TIMEOUT_SHARE = 0.9  # of --timeout-minutes: before other processes stop waiting for this one
 
 
-class Loaders(NamedTuple):
-    """Batches for training and for validation; each loader's batch_sampler is an EpochBatches."""
-
-    training: Loader
-    validation: Loader
-
-
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
     """Build the dataset of a filelist. Raises DataError that lists all missing files, or all rows that training refuses."""
+    spec = get_spec(name)
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
-    spec = get_spec(name)
-    with lines_of(filelist):
-        try:
-            dataset = spec.make_dataset(options, utterances)
-            dataset.check_clips()
-        except BadRows:
-            raise BadRows(unusable_rows(spec, options, utterances)) from None
-    return dataset
+    try:
+        dataset = spec.make_dataset(options, utterances)
+        dataset.check_clips()
+        return dataset
+    except BadRows:  # of texts alone, if those are at fault: the lengths are not checked then
+        problems = unusable_rows(spec, options, utterances)
+    raise DataError(join_problems(locate_problems(filelist, problems)))
 
 
 def get_loader(
@@ -88,16 +83,18 @@ def get_loader(
 
 def get_loaders(options: TrainOptions, dist: Dist, stop: StopRequest | None = None) -> Loaders:
     """Build both loaders of a run, which has a seed. Raises DataError if a process would have no clip."""
-    config, seed = options.data, options.run.seed
+    spec, config, seed = get_spec(options.model_name), options.data, options.run.seed
     assert seed is not None
-    training = get_dataset(options.model_name, options.flat, config.training_files)
+    settings = {**options.model, "dataset_path": config.dataset_path, "seed": seed}
+    filelists = (config.training_files, config.validation_files)
+    training, validation = (get_dataset(options.model_name, settings, filelist) for filelist in filelists)
     if len(training) < dist.world_size:
         raise DataError(
             f"{config.training_files}: {counted(len(training), 'clip')}, expected at least one for each of {dist.world_size} "
             "processes: lower the number of processes"
         )
-    validation = get_dataset(options.model_name, options.flat, config.validation_files)
-    return Loaders(
-        get_loader(training, config, seed, dist, training=True, stop=stop),
-        get_loader(validation, config, seed, dist, training=False, stop=stop),
-    )
+    both = {True: training, False: validation}
+    loaders = [get_loader(dataset, config, seed, dist, trains, stop) for trains, dataset in both.items()]
+    batches = sampler_of(loaders[0])
+    pace = Pace(batches.batches_per_epoch(), batches.global_size, spec.training.usual_batch(options.precision.amp))
+    return Loaders(loaders[0], loaders[1], pace)

@@ -30,11 +30,11 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
-from common.errors import UsageError, exit_on_user_error
+from common.errors import UsageError, exit_on_user_error, require_posix
 from common.precision import gpu_count
 from common.run.child import LAUNCHER_ID
 from common.run.interrupt import StopRequest
-from common.system import require_posix, signals
+from common.system import signals
 
 TIME_TO_SAVE = 90  # seconds for processes to finish their step and save after a stop signal
 TIME_TO_END = 30.0  # the same for processes that torchrun has left

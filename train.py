@@ -14,12 +14,10 @@ if __name__ == "__main__":
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
-
-from torch.utils.data import DataLoader
 
 from common import precision
 from common.arguments import log_path
@@ -41,11 +39,9 @@ from common.training.loader import end_workers
 from common.training.loop import Ending, RunTotals, any_process, log_epoch, train_epoch, way_back
 from common.training.optimization import Pace, batch_factor, freeze
 from common.training.options import BEST_BY, TrainOptions, small_step_note
-from common.training.sampler import sampler_of
 from common.training.state import Best, EpochTotals, TrainState, build_state
 from common.training.validation import check_loss, update_best, validate
-from data_functions import Loaders, get_loaders
-from loss_functions import get_loss_function
+from data_functions import get_loaders
 from models import REGISTRY, get_model
 
 if TYPE_CHECKING:
@@ -57,22 +53,17 @@ def main(argv: list[str] | None = None) -> int:
     options, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
     timeout = timedelta(minutes=options.scale.timeout_minutes)
     with (
-        precision.deterministic(options.precision.deterministic),
         distributed.session(options.run.cpu, options.scale.shard, timeout) as dist,
+        precision.deterministic(options.precision.deterministic),
         StopRequest(last=argv is None) as stop,
-        lock(options, dist),
+        # of several processes the main one locks --output for all; a dry run writes nothing there
+        occupy(options.run.output, options.model_name) if dist.is_main and not options.run.dry_run else nullcontext(),
     ):
         try:
             finished = run(options, spec, dist, stop)
         finally:
             end_workers()
     return 0 if finished else stop.exit_code
-
-
-def lock(options: TrainOptions, dist: Dist) -> AbstractContextManager[None]:
-    """Lock --output on the main process, for a run that writes there."""
-    writes = dist.is_main and not options.run.dry_run
-    return occupy(options.run.output, options.model_name) if writes else nullcontext()
 
 
 def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -> bool:
@@ -82,32 +73,30 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
     precision.keep_freed_memory(dist.device)
     threads = precision.balance_threads(dist.device, numbers.deterministic)
     start = snapshot.find(options, dist)
+    seed = snapshot.choose_seed(config.seed, start.checkpoint, dist)
     resumes_here = start.path is not None and start.path.parent.resolve() == config.output.resolve()
     writes = not (config.dry_run or config.find_lr or config.is_benchmark)
     if dist.is_main and writes and not resumes_here:
         refuse_checkpoints(config.output, spec.name, options.checkpoints.resume_from_last)
-    seed = snapshot.choose_seed(config.seed, start.checkpoint, dist)
     options = replace(options, run=replace(config, seed=seed))
     precision.seed_everything(seed + dist.rank)
     loaders = get_loaders(options, dist, stop)
-    pace = pace_of(spec, options, loaders.training)
-    state, start_note = make_state(spec, options, dist, pace, warm=start.path is None)
-    state.threads = threads
+    state, start_note = make_state(spec, options, dist, loaders.pace, warm=start.path is None)
+    state.loaders, state.threads = loaders, threads
     if start.path:
-        snapshot.check_data_options(start.checkpoint, start.path, options.model)
         start_note = snapshot.restore(state, start.checkpoint, start.path)
         if not resumes_here:
             state.progress.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
     with explain_out_of_memory(lambda: advise(state)):
         if config.dry_run or config.find_lr:
-            try_out(state, loaders)
+            try_out(state)
             return True
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
             log.parameters(options.flat)
-            for sentence in describe(state, loaders, start_note):
+            for sentence in describe(state, start_note):
                 log.say(sentence)
-            return fit(state, loaders, log, stop)
+            return fit(state, log, stop)
 
 
 def advise(state: TrainState) -> str:
@@ -117,18 +106,18 @@ def advise(state: TrainState) -> str:
     return memory_advice(state)
 
 
-def try_out(state: TrainState, loaders: Loaders) -> None:
+def try_out(state: TrainState) -> None:
     """Measure a run instead of training: its plan, its speed, or the effect of learning rates."""
     from common.training.forecast import describe_plan, measure_run, write_figures
     from common.training.rate_test import find_rate
 
-    loader, config, is_main = loaders.training, state.setup.options.run, state.setup.dist.is_main
+    config, is_main = state.setup.options.run, state.setup.dist.is_main
     if config.measure:
-        figures = measure_run(state, loader, loaders.validation, checkup_of(state))
+        figures = measure_run(state, checkup_of(state))
         if is_main:
             write_figures(config.measure, figures)
         return
-    lines = [find_rate(state, loader)] if config.find_lr else describe_plan(state, loader)
+    lines = [find_rate(state)] if config.find_lr else describe_plan(state)
     print("\n".join(lines) + "\n" if is_main else "", end="")
 
 
@@ -149,22 +138,14 @@ def make_state(
 
     Returns the state and a phrase that describes the weights.
     """
-    start = options.start
-    config = spec.config_from_options(options.flat)
-    model = get_model(spec.name, config, not start.disable_uniform_initialize_bn_weight)
+    start, settings = options.start, options.model
+    model = get_model(spec.name, spec.config_from_options(settings), not start.disable_uniform_initialize_bn_weight)
     start_note = "starting at epoch 0"
     if warm and start.warm_start:
-        start_note = warm_start(model, spec, start.warm_start, options.flat, start.ignore_layers)
+        start_note = warm_start(model, spec, start.warm_start, settings, start.ignore_layers)
     freeze(model, start.freeze)
-    spec.prepare_training(model, options.flat)
-    criterion = get_loss_function(spec.name, options=options.flat)
-    return build_state(spec, model, criterion, options, dist, pace), start_note
-
-
-def pace_of(spec: ModelSpec, options: TrainOptions, training: DataLoader) -> Pace:
-    """Return the steps of an epoch, the size of a step, and the batch size behind the model's learning rate."""
-    usual = spec.training.batch_size_amp if options.precision.amp else spec.training.batch_size
-    return Pace(sampler_of(training).batches_per_epoch(), sampler_of(training).global_size, usual)
+    spec.prepare_training(model, settings)
+    return build_state(spec, model, spec.make_loss(settings), options, dist, pace), start_note
 
 
 def open_log(options: TrainOptions, dist: Dist, steps_done: int) -> Log:
@@ -180,18 +161,19 @@ def open_log(options: TrainOptions, dist: Dist, steps_done: int) -> Log:
     return log
 
 
-def describe(state: TrainState, loaders: Loaders, start_note: str) -> list[str]:
+def describe(state: TrainState, start_note: str) -> list[str]:
     """List lines that describe the run: the model, its data, its initial weights, and unusual settings."""
     setup, options, dist = state.setup, state.setup.options, state.setup.dist
     weights = list(state.model.parameters())
     total, trained = sum(w.numel() for w in weights), sum(w.numel() for w in weights if w.requires_grad)
     frozen = f", {trained:,} of them trained," if trained < total else ""
-    clips, held_out = len(loaders.training.dataset), len(loaders.validation.dataset)  # type: ignore[arg-type]
+    both = (state.loaders.training, state.loaders.validation)
+    clips, held_out = (len(loader.dataset) for loader in both)  # type: ignore[arg-type]
     lines = [
         f"{setup.spec.name}: {total:,} parameters{frozen} on {dist.world_size} x {dist.device.type}; "
         f"{counted(clips, 'clip')} for training, {held_out:,} for validation; {start_note}"
     ]
-    lines += dict.fromkeys(loader.note for loader in loaders if loader.note)
+    lines += dict.fromkeys(loader.note for loader in both if loader.note)
     if note := small_step_note(setup.pace.global_batch, dist.world_size, options.data):
         lines.append(f"a step takes {note}")
     factor = batch_factor(options.optimization, setup.pace)
@@ -205,7 +187,7 @@ def describe(state: TrainState, loaders: Loaders, start_note: str) -> list[str]:
     return lines
 
 
-def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> bool:
+def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
     """Train from the state's epoch to --epochs. Returns False if a signal ended the run early, after a save."""
     options, dist, progress = state.setup.options, state.setup.dist, state.progress
     plan, every = progress.plan, options.run.epochs_per_validation
@@ -218,7 +200,7 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
     timer = SaveTimer(options.checkpoints.checkpoint_every_minutes or math.inf)
     for epoch in epochs:
         progress.epoch = epoch
-        while (ending := train_epoch(state, loaders.training, log, stop, timer)) is not Ending.EPOCH:
+        while (ending := train_epoch(state, state.loaders.training, log, stop, timer)) is not Ending.EPOCH:
             raise_fault(state, log, epoch_complete=False)
             log.say(f"{'stopped' if ending is Ending.STOP else 'still'} in mid-epoch: {save(state, False)}")
             timer.restart()
@@ -226,7 +208,7 @@ def fit(state: TrainState, loaders: Loaders, log: Log, stop: StopRequest) -> boo
                 return False
         last, stopping = end_epoch(state, totals, log), any_process(stop.is_requested, dist)
         if last or epoch % plan.interval(every) == 0:
-            totals.validation = validate(state, loaders.validation, stft, log)
+            totals.validation = validate(state, state.loaders.validation, stft, log)
             raise_fault(state, log, epoch_complete=True)
             measures = {"loss": check_loss(state, totals.validation["val_loss"], last, log)}
             if checkup and checkup.due(epoch // plan.interval(every) * every, last):

@@ -199,7 +199,12 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     train_flags = "further flags of train.py for our way to train, such as --train-flags='--amp-dtype bfloat16'"
     add("--train-flags", default="", help=train_flags, metavar="FLAGS")
     add("--repeats", type=positive, default=3, help="number of measured calls of each kind")
-    add("--threads", type=positive, default=torch.get_num_threads(), help="number of CPU threads")
+    add(
+        "--threads",
+        type=positive,
+        default=torch.get_num_threads(),
+        help="number of CPU threads (default: as PyTorch chooses)",
+    )
     add("--amp", action="store_true", help="use mixed precision in training and half precision from text to sound")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("--quick", action="store_true", help="use tiny models to check that everything works; the figures mean nothing")

@@ -41,10 +41,11 @@ class IgnoreFlag(argparse.Action):
             printed.add(option_string)
 
 
-def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list[argparse.Action]:
-    """Return the flags that a function adds to a parser."""
+def actions_of(*adders: Callable[[argparse.ArgumentParser], None]) -> list[argparse.Action]:
+    """Return the flags that functions add to a parser."""
     parser = Parser(add_help=False)
-    add_arguments(parser)
+    for add_arguments in adders:
+        add_arguments(parser)
     return parser._actions
 
 
@@ -53,7 +54,7 @@ def copy_arguments(
 ) -> None:
     """Add those flags of functions that add arguments whose options have these names."""
     chosen = set(names)
-    for action in (action for adder in adders for action in actions_of(adder)):
+    for action in actions_of(*adders):
         if action.dest in chosen:
             parser._add_action(action)
 
@@ -84,7 +85,7 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
 def model_options(specs: Iterable[ModelSpec]) -> dict[str, Any]:
     """Return the defaults of the flags of audio and of models by name."""
     adders = [add_audio_arguments, *(spec.add_arguments for spec in specs)]
-    return {action.dest: action.default for add in adders for action in actions_of(add)}
+    return {action.dest: action.default for action in actions_of(*adders)}
 
 
 def log_path(output: Path, log_file: str) -> Path:

@@ -10,6 +10,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from common.start import after_imports
+from common.system import IS_POSIX
+
 INTERRUPTED, UNREAD = 130, 141  # as shells count: 128 + SIGINT, 128 + SIGPIPE
 # System errors that are due to a file or a disk, not to a mistake in the code.
 REFUSALS = {
@@ -52,6 +55,12 @@ class UsageError(ValueError):
     exit_code = 2
 
 
+def require_posix(command: str) -> None:
+    """Raise UsageError on a system without POSIX's signals and process groups."""
+    if not IS_POSIX:
+        raise UsageError(f"{command}: needs Linux or macOS; on Windows, run it in WSL 2 (README.md, Systems)")
+
+
 class DataError(ValueError):
     """A file, a row or a tensor that does not fit its purpose: exit code 1."""
 
@@ -80,8 +89,6 @@ def exit_on_user_error() -> Iterator[None]:
     Everything else keeps its traceback. If the reader of stdout, such as `head`, has ended, there is only an exit code. The
     arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
-    from common.start import after_imports  # of commands alone
-
     try:
         after_imports()  # from its middle on, Ctrl-C is an exception
         yield

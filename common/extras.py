@@ -6,8 +6,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-from common.errors import DataError, exit_on_user_error
-from common.system import require_posix
+from common.errors import DataError, exit_on_user_error, require_posix
 
 
 def require(installer: str, *packages: str, help_from: str, posix: str = "") -> None:

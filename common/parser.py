@@ -18,6 +18,8 @@ COMMAND = re.compile(r"\s|$|python |bash |\.venv/")  # begins a line of a descri
 CLOSE = 0.82  # of difflib's ratio: a slip of the keyboard, not another flag
 UNKNOWN = "unrecognized arguments: "
 SWITCHED = {"True": True, "true": True, "False": False, "false": False}
+# Name of an argument's type -> the word for its value in the help.
+KINDS = {**dict.fromkeys(("int", "positive", "batch_size", "seed"), "N"), "float": "X", "Path": "PATH"}
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -26,13 +28,23 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         has_own = "(default:" in (action.help or "")
         if has_own or action.default is None or action.default is False or action.default in ([], ""):
-            return help_text(action)
+            # Python 3.10's BooleanOptionalAction appends a default of its own
+            return action.help and action.help.removesuffix(" (default: %(default)s)")
         return super()._get_help_string(action)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
         shown = copy(action)
-        shown.option_strings = shown_flags(action)
-        return super()._format_action_invocation(shown)
+        if shown.metavar is None and shown.choices is None:
+            shown.metavar = KINDS.get(getattr(action.type, "__name__", ""), "VALUE")
+        # without the negation of a negative flag, which works but is hard to read
+        flags = [flag for flag in action.option_strings if not (flag.startswith("--no-") and "-no-" in flag[4:])]
+        values = [] if action.nargs == 0 else [self._format_args(shown, "")]
+        return " ".join([", ".join(flags), *values])  # the value once, as Python has it from 3.13 on
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # flags stay whole
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
@@ -40,16 +52,6 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
             block = list(group)
             lines += block if is_command else textwrap.wrap(" ".join(block), width)
         return "\n".join(indent + line for line in lines)
-
-
-def shown_flags(action: argparse.Action) -> list[str]:
-    """Return the names of a flag without the negation of a negative one, which works but is hard to read."""
-    return [flag for flag in action.option_strings if not (flag.startswith("--no-") and "-no-" in flag[4:])]
-
-
-def help_text(action: argparse.Action) -> str | None:
-    """Return a flag's help without the default that Python 3.10's BooleanOptionalAction appends."""
-    return action.help and action.help.removesuffix(" (default: %(default)s)")
 
 
 class Parser(argparse.ArgumentParser):

@@ -92,6 +92,10 @@ class TrainingDefaults:
     grad_clip_thresh: float | None
     anneal_steps: tuple[int, ...] = ()
 
+    def usual_batch(self, amp: bool) -> int:
+        """The clips of a batch, for which the learning rate was chosen."""
+        return self.batch_size_amp if amp else self.batch_size
+
 
 class Piece(NamedTuple):
     """A piece of a text that is spoken in one go, the seconds of silence after and before it, and the key of its random numbers."""

@@ -15,19 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from common.errors import UsageError
-
 IS_POSIX = find_spec("fcntl") is not None
 # Flags of os.open that Windows lacks, and one without which it would translate line ends.
 NO_FOLLOW, NON_BLOCKING, BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 FAR = 2**40  # offset of the byte that is locked on Windows, where a lock keeps others from reading
 RETRY = 0.05  # seconds between two tries of a lock on Windows
-
-
-def require_posix(command: str) -> None:
-    """Raise UsageError on a system without POSIX's signals and process groups."""
-    if not IS_POSIX:
-        raise UsageError(f"{command}: needs Linux or macOS; on Windows, run it in WSL 2 (README.md, Systems)")
 
 
 def lock_file(descriptor: int, wait: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Speak through a Triton server: python -m exports.triton_client --url localhost:8001 "Good morning." -o morning.wav
 
-The server has loaded what `python -m exports triton` wrote. Needs the packages of requirements/triton.txt.
+The server has loaded what an export to triton wrote. Needs the packages of requirements/triton.txt.
 """
 
 from __future__ import annotations

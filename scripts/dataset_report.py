@@ -49,7 +49,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     spec = acoustic_spec()
     copy_arguments(parser, spec.row_options, spec.add_arguments, spec.add_training_arguments)
-    parser.add_argument("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--num-workers", type=positive, default=os.cpu_count() or 1, help="processes (default: one per core)"
+    )
     add_audio_arguments(parser)
     return parser.parse_args(argv)
 

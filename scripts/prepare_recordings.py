@@ -60,7 +60,7 @@ class RecordingsOptions:
     validation: float = option(
         0.05, "validation clips: a number, or a share below 1", type=share_or_number, metavar="N"
     )
-    num_workers: int = option(os.cpu_count() or 1, "processes", type=positive)
+    num_workers: int = option(os.cpu_count() or 1, "processes (default: one per core)", type=positive)
     filelists: Path | None = option(None, "folder for the filelists (default: the project's)")
     relative_to: Path = option(Path(), "folder that the paths given here start from")
     dataset_path: Path | None = None

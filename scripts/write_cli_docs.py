@@ -1,40 +1,35 @@
-"""Write docs/cli.md, the flags of every command, from their parsers: python -m scripts.write_cli_docs [--check].
+"""Write docs/cli.md, what every command prints with --help: python -m scripts.write_cli_docs [--check].
 
 --check writes nothing and fails if the file is out of date.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import re
-from collections.abc import Callable, Iterable, Iterator
+import io
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 from unittest import mock
 
 from common.errors import DataError, exit_on_user_error
 from common.files import write_text
-from common.parser import Parser, help_text, shown_flags
+from common.parser import Parser
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
+WIDTH = "120"  # columns of the page
 HEAD = """# Command-line reference
 
-This page is generated from the parsers; `make docs` regenerates it.
+This page has what every command prints with `--help`, a group of flags once; `make docs` writes it anew.
 
 Unknown and abbreviated flags are errors. Flags that only the published recipe used are accepted without effect, with a note.
 `train.py` can also read flags from a JSON file (`--config-file`, `{group: {flag: value}}`); the command line overrides the file.
 """
-# Defaults that depend on the machine that writes the page.
-MACHINE_DEFAULTS = {"num_workers": "one per core", "threads": "as many as PyTorch chooses"}
-# argparse type -> name of its value
-KINDS = {**dict.fromkeys(("int", "positive", "batch_size", "seed"), "N"), "float": "X", "Path": "PATH"}
-ARGPARSE_GROUPS = ("options", "positional arguments")
 # Command -> the module whose parse_args it calls, and the words that come first.
 COMMANDS = {
     "inference.py": "inference",
@@ -63,30 +58,6 @@ COMMANDS = {
 }
 
 
-class Flag(NamedTuple):
-    """One row of a table."""
-
-    names: str
-    default: str
-    meaning: str
-
-
-Tables = dict[str, dict[str, Flag]]  # group's title -> destination -> flag
-
-
-def capture_parser(parse: Callable[[list[str]], object]) -> argparse.ArgumentParser:
-    """The parser that answers --help in parse(["--help"])."""
-    parsers: list[argparse.ArgumentParser] = []
-
-    def keep(parser: argparse.ArgumentParser, file: object = None) -> None:
-        parsers.append(parser)
-
-    with mock.patch.object(argparse.ArgumentParser, "print_help", keep), contextlib.suppress(SystemExit):
-        parse(["--help"])
-    (parser,) = parsers
-    return parser
-
-
 def parse_of(command: str) -> Callable[[list[str]], object]:
     """Return the function that parses a command's words."""
     module, *first = COMMANDS[command].split()
@@ -94,98 +65,53 @@ def parse_of(command: str) -> Callable[[list[str]], object]:
     return lambda words: parse([*first, *words])
 
 
-def tables_of(parser: argparse.ArgumentParser) -> Tables:
-    """Collect a parser's flags, group by group; -h and flags without help are left out."""
-    return {
-        group.title or "": {action.dest: describe(parser, action) for action in actions}
-        for group in parser._action_groups
-        if (actions := [a for a in group._group_actions if a.help != argparse.SUPPRESS and a.dest != "help"])
-    }
+def parse_training(first: list[str], words: list[str]) -> object:
+    """Parse train.py's words after the first ones."""
+    return parse_training_arguments([*first, *words], REGISTRY, "")
 
 
-def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
-    """The table row of a flag; the default moves from the help text into its own column."""
-    if action.dest in MACHINE_DEFAULTS and isinstance(action.default, int):
-        action.default = MACHINE_DEFAULTS[action.dest]
-    action.help = help_text(action)
-    text = argparse.HelpFormatter(parser.prog)._expand_help(action)
-    default = show(action.default)
-    if written := re.search(r"\s*\(default: ((?:[^()]|\([^()]*\))*)\)", text):
-        default = written[1]
-        text = text.replace(written[0], "")
-    names = ", ".join(f"`{name}`" for name in sorted(shown_flags(action), key=len))
-    value = values_of(action)
-    return Flag((names or f"`{action.metavar or action.dest}`") + (f" {value}" if value else ""), default, text)
+def help_of(parse: Callable[[list[str]], object]) -> list[str]:
+    """Return the paragraphs of what a command prints with --help, but for its usage; a group of flags is one of them."""
+    printed = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, COLUMNS=WIDTH),
+        contextlib.redirect_stdout(printed),
+        contextlib.suppress(SystemExit),
+    ):
+        parse(["--help"])
+    usage, *paragraphs = printed.getvalue().replace(f"{ROOT}/", "").strip().split("\n\n")
+    assert usage.startswith("usage:")
+    return paragraphs
 
 
-def show(default: object) -> str:
-    """A default as on a command line; empty if there is none."""
-    if default is None or default is False or default in ("", [], argparse.SUPPRESS):
-        return ""
-    if isinstance(default, (list, tuple)):
-        return " ".join(map(str, default))
-    return "on" if default is True else str(default).replace(f"{ROOT}/", "")
-
-
-def values_of(action: argparse.Action) -> str:
-    """The values of a flag: its choices, or a placeholder; empty for a switch or a positional."""
-    if action.nargs == 0 or not action.option_strings or isinstance(action, argparse.BooleanOptionalAction):
-        return ""
-    if action.choices is not None:
-        return f"{{{', '.join(map(str, action.choices))}}}"
-    name = action.metavar or KINDS.get(getattr(action.type, "__name__", ""), "VALUE")
-    name = name if isinstance(name, str) else " ".join(name)
-    return f"{name} …" if action.nargs in ("+", "*") else name
-
-
-def lines_of(tables: Tables, written: dict[str, dict[str, Flag]]) -> Iterator[str]:
-    """Markdown tables, each below its title; a table that an earlier command already has becomes a link.
-
-    Adds the new tables to `written`.
-    """
-    links = [title for title, flags in tables.items() if title not in ARGPARSE_GROUPS and written.get(title) == flags]
-    rows = [flag for title in ARGPARSE_GROUPS[::-1] for flag in tables.get(title, {}).values()]
-    yield from table_of(rows)
-    for title, flags in tables.items():
-        if title not in ARGPARSE_GROUPS and title not in links:
-            written.setdefault(title, flags)
-            yield f"### {heading(title)}\n"
-            yield from table_of(flags.values())
-    if links:
-        yield "As above: " + ", ".join(f"[{heading(title)}](#{anchor(title)})" for title in links) + ".\n"
-
-
-def table_of(flags: Iterable[Flag]) -> Iterator[str]:
-    yield "| flag | default | meaning |\n|---|---|---|"
-    for flag in flags:
-        yield "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in flag) + " |"
-    yield ""
-
-
-def heading(title: str) -> str:
-    return title[:1].upper() + title[1:]
-
-
-def anchor(title: str) -> str:
-    return re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
-
-
-def training_tables() -> Tables:
-    """train.py's tables: those that all models share, with the defaults of each, then the models' own."""
-    tables = tables_of(capture_parser(lambda words: parse_training_arguments(words, REGISTRY, "")))
-    for name in REGISTRY:
-        parse = partial(lambda name, words: parse_training_arguments(["-m", name, *words], REGISTRY, ""), name)
-        own = tables_of(capture_parser(parse))
-        tables |= {title: flags for title, flags in own.items() if title not in tables}
-    return tables
+def section(name: str, paragraphs: list[str], written: set[str]) -> Iterator[str]:
+    """Yield the lines of a command. A group that an earlier command has, perhaps in other columns, is named alone."""
+    new, above = [], []
+    for paragraph in paragraphs:
+        title, words = paragraph.partition("\n")[0], " ".join(paragraph.split())
+        if title.endswith(":") and title != "options:" and words in written:
+            above.append(title.removesuffix(":"))
+        else:
+            new.append(paragraph)
+        written.add(words)
+    yield f"## {name}\n"
+    yield "```text\n" + "\n\n".join(new) + "\n```\n"
+    if above:
+        yield f"As above: {', '.join(above)}.\n"
 
 
 def page() -> str:
-    lines = [HEAD, "## train.py\n"]
-    written: dict[str, dict[str, Flag]] = {}
-    lines += lines_of(training_tables(), written)
+    """Return the text of the page."""
+    written: set[str] = set()
+    shared = help_of(partial(parse_training, []))
+    lines = [HEAD, *section("train.py", shared, written)]
+    titles = {paragraph.partition("\n")[0] for paragraph in shared}
+    for name in REGISTRY:  # the groups that all models share stand above, with the defaults of each
+        own = help_of(partial(parse_training, ["-m", name]))
+        own = [paragraph for paragraph in own if paragraph.partition("\n")[0] not in titles]
+        lines += section(f"train.py -m {name}", own, written)
     for command in COMMANDS:
-        lines += [f"## {command}\n", *lines_of(tables_of(capture_parser(parse_of(command))), written)]
+        lines += section(command, help_of(parse_of(command)), written)
     lines += ["## Shell scripts\n", "| script | purpose |\n|---|---|"]
     for path in (path for pattern in ("scripts/*.sh", "scripts/*/*.sh", "*.sh") for path in sorted(ROOT.glob(pattern))):
         if purpose := purpose_of(path):

@@ -1,6 +1,6 @@
 """Export a project's voice for other runtimes: python -m studio.export NAME TARGET …, after studio.train.
 
-For each target this writes PROJECT/exports/TARGET/, as `python -m exports TARGET` does, and packs it as NAME_TARGET.zip beside it.
+For each target this writes PROJECT/exports/TARGET/, as `python -m exports` does, and packs it as NAME_TARGET.zip beside it.
 """
 
 from __future__ import annotations

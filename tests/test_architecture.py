@@ -189,9 +189,10 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
 
 
 def test_no_cycles() -> None:
+    """An import inside a function closes a circle as well, only later."""
     names = {source.name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): source for source in RECIPE}
     needed = {
-        name: {module for node in source.tree.body for _, module in imports_now(node)} & set(names) - {name}
+        name: {module for _, module in imports_at_run_time(source.tree)} & set(names) - {name}
         for name, source in names.items()
     }
     list(TopologicalSorter(needed).static_order())  # raises CycleError with the modules
@@ -205,12 +206,7 @@ def test_nothing_imports_the_scripts_or_the_tests() -> None:
 def test_no_package_but_the_declared_ones() -> None:
     known = PACKAGES | set(MAY_IMPORT) | set(sys.stdlib_module_names)
     for source in RECIPE:
-        guarded = {
-            module
-            for node in source.tree.body
-            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-            for _, module in imports(node)
-        }
+        guarded = {module for node in source.tree.body if is_for_types(node) for _, module in imports(node)}
         used = {module for _, module in imports(source.tree)}
         at_the_top = {module.split(".")[0] for node in source.tree.body for _, module in imports_now(node)}
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
@@ -233,6 +229,19 @@ def test_no_package_but_the_declared_ones() -> None:
     ):
         pinned = (ROOT / path).read_text().lower().replace("_", "-")
         assert [p for p in packages if not re.search(f"{p.replace('_', '-')}({marks})", pinned)] == [], path
+
+
+def imports_at_run_time(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Imports of a file, those inside functions included, but for those that only a type checker makes."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from imports(node)
+        elif not is_for_types(node):
+            yield from imports_at_run_time(node)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def imports_now(node: ast.stmt) -> Iterator[tuple[int, str]]:

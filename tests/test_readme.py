@@ -49,7 +49,7 @@ def blocks_of(text: str) -> list[str]:
 def commands_of(text: str) -> list[list[str]]:
     """List the words of every command line in a page, without comments and settings of variables."""
     inline = re.findall(r"`((?:python|bash|torchrun|sbatch) [^`]+)`", text)
-    lines = [line.strip() for block in blocks_of(text) for line in block.splitlines()]
+    lines = [line.strip() for block in blocks_of(text) for line in block.replace("\\\n", " ").splitlines()]
     lines += [" ".join(command.split()) for command in inline]
     words = [
         shlex.split(re.sub(r">\([^)]*\)", "/dev/fd/63", line), comments=True)  # bash replaces >(…) by a pipe's name

@@ -12,7 +12,6 @@ import soundfile
 import torch
 
 import evaluate
-import train
 from common.quality.report import ReportLine, System
 from common.quality.words import Errors
 from common.run.distributed import Dist
@@ -39,8 +38,8 @@ CPU = Dist(0, 0, 1, torch.device("cpu"))
 def test_learning_rates_scale_from_the_published_batch_of_the_precision(
     model: str, words: list[str], usual: int, tmp_path: Path
 ) -> None:
-    options, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
-    pace = train.pace_of(spec, options, get_loaders(options, CPU).training)
+    options, _ = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
+    pace = get_loaders(options, CPU).pace
     assert (pace.steps_per_epoch, pace.global_batch, pace.usual_batch) == (2, 2, usual)
 
 

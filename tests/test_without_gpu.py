@@ -177,6 +177,7 @@ def run(tmp_path: Path) -> Any:
         loaders = get_loaders(args, Dist(0, 0, 1, CPU))
         torch.manual_seed(5)
         state, _ = make_state(spec, args, Dist(0, 0, 1, GPU), Pace(2, 2, 2), warm=False)
+        state.loaders = loaders
         return loaders, state
 
     return build
@@ -187,7 +188,7 @@ def test_the_forecast_of_a_run_and_validation_with_its_pictures_and_sounds(model
     rules = Rules()
     with PretendGpu(rules):
         loaders, state = run(model, "--amp")
-        lines = describe_plan(state, loaders.training)
+        lines = describe_plan(state)
         result = validate(state, loaders.validation, TacotronSTFT.from_config(state.setup.options.audio), Log())
     assert "float16" in lines[0] and lines[-1].startswith("measured peak")
     assert torch.isfinite(torch.tensor(list(result.values()))).all()

@@ -166,7 +166,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
     parser.add_argument("--speaker", default="am_michael", help="speaker of the teacher")
     parser.add_argument(
-        "--workers", type=positive, default=os.cpu_count() or 1, help="processes that speak, of one thread each"
+        "--workers",
+        type=positive,
+        default=os.cpu_count() or 1,
+        help="processes that speak, of one thread each (default: one per core)",
     )
     return parser.parse_args(argv)
 

@@ -48,7 +48,7 @@ class MelOptions:
     audio_filelist: list[Path] = option(None, "filelists with rows audio|text", nargs="+", required=True)
     mel_filelist: list[Path] = option(None, "filelists with rows mel|text, in the same order", nargs="+", required=True)
     dataset_path: Path = option(Path("./"), "folder that the rows' paths are relative to", "-d")
-    num_workers: int = option(os.cpu_count() or 1, "number of processes", type=positive)
+    num_workers: int = option(os.cpu_count() or 1, "number of processes (default: one per core)", type=positive)
     audio: AudioConfig = field(default_factory=AudioConfig)
 
     def __post_init__(self) -> None:

@@ -116,7 +116,9 @@ def parse_training_arguments(
         args = parser.parse_args(argv)
     options = make_options(vars(args), spec.training)
     if options.start.warm_start:
-        settings = adopt_settings(options, given_options(parser, argv), spec, model_actions(spec))
+        given = given_options(parser, argv)
+        actions = {action.dest: action for action in actions_of(spec.add_arguments, add_audio_arguments)}
+        settings = adopt_settings(options, given, spec, actions)
         options = replace(options, model=settings)
     return options, spec
 
@@ -138,15 +140,10 @@ def _help_without_model(first: Parser, registry: dict[str, ModelSpec]) -> None:
     parser.exit()
 
 
-def model_actions(spec: ModelSpec) -> dict[str, argparse.Action]:
-    """Return the flags of a model and of audio by the names of their options."""
-    return {action.dest: action for add in (spec.add_arguments, add_audio_arguments) for action in actions_of(add)}
-
-
 def make_options(values: dict[str, Any], defaults: TrainingDefaults) -> TrainOptions:
     """Build the options of parsed flags. Raises one UsageError for all values that cannot work."""
     if values["batch_size"] is None:
-        values["batch_size"] = defaults.batch_size_amp if values["amp"] else defaults.batch_size
+        values["batch_size"] = defaults.usual_batch(values["amp"])
     if values["anneal_factor"] is None:
         values["anneal_factor"] = 0.3 if values["amp"] else 0.1
     options = from_options(TrainOptions, values)

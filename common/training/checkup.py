@@ -78,7 +78,7 @@ class Checkup:
         assert self.evaluators is not None
         state.eval_model.eval()
         try:
-            loaded = LoadedModel(state.setup.spec, state.eval_model, state.setup.options.flat)
+            loaded = LoadedModel(state.setup.spec, state.eval_model, dict(state.setup.options.model))
             with precision.separate_rng(state.setup.dist.device, SEED):
                 outputs, speed = self._speak(loaded, state.setup.dist.device)
         except DataError as error:  # mels of an untrained model may overflow a transform

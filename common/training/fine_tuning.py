@@ -28,11 +28,12 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     Raises DataError if the other weights do not fit, UsageError for an expression without a match.
     """
     checkpoint = load_checkpoint(path)
+    stored = data_of(checkpoint)
     averaged = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
     weights = current_layout({"state_dict": averaged}, spec.upgrade_state_dict)
     left_out = select_names([*model.state_dict(), *weights], ignored, "--ignore-layers") if ignored else set()
     weights = {name: value for name, value in weights.items() if name not in left_out}
-    start = WarmStart(weights, data_of(checkpoint), options, model)
+    start = WarmStart(weights, stored, options, model)
     fresh = {name: value for name, value in model.state_dict().items() if name in left_out}
     try:
         weights, phrase = spec.transfer(start)
@@ -48,17 +49,10 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
         )
         hint = f"; leave what differs out with --ignore-layers REGEX, {settings}"
         raise DataError(f"{error}{config_difference(checkpoint.get('config'), model)}{hint}") from None
-    phrases = [phrase, spec.assumed(start.stored, checkpoint.get("config", {}))]
-    return "; ".join([f"{path}: {_count(weights)} as a warm start at epoch 0", *_notes(left_out, model, phrases)])
-
-
-def _count(weights: dict[str, Any]) -> str:
-    return f"{sum(value.numel() for value in weights.values()):,} weights"
-
-
-def _notes(left_out: set[str], model: nn.Module, phrases: Sequence[str]) -> list[str]:
-    fresh = [name for name in model.state_dict() if name in left_out]
-    return [*([f"{len(fresh)} tensors start anew"] if fresh else []), *filter(None, phrases)]
+    count = sum(value.numel() for value in weights.values())
+    sentence = f"{path}: {count:,} weights as a warm start at epoch 0"
+    anew = f"{len(fresh)} tensors start anew" if fresh else ""
+    return "; ".join(filter(None, (sentence, anew, phrase, spec.assumed(stored, checkpoint.get("config", {})))))
 
 
 def adopt_settings(

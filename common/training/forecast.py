@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +33,7 @@ UNTIMED, TIMED = 2, 10  # steps; the first ones load code and fill caches
 LONGEST = 120.0  # seconds after which no further step is measured
 
 
-def describe_plan(state: TrainState, loader: DataLoader) -> list[str]:
+def describe_plan(state: TrainState) -> list[str]:
     """List the parameters, steps, shapes of the longest batch, and memory of a step: estimated, and on a GPU measured too.
 
     Runs forward and backward on the longest clips without changing weights; every process has to call it.
@@ -52,9 +51,9 @@ def describe_plan(state: TrainState, loader: DataLoader) -> list[str]:
         f"learning rate: {rate_at(optimization, pace, 0, 0):.3g} in the first step, "
         f"{rate_at(optimization, pace, epochs - 1 / count, count * epochs - 1):.3g} in the last",
     ]
-    longest = longest_batch(loader, data.batch_size)
+    longest = longest_batch(state.loaders.training, data.batch_size)
     lines.append(f"the longest clips' batch: {_shapes(longest)}")
-    return lines + _memory(state, loader, longest, data.batch_size)
+    return lines + _memory(state, longest, data.batch_size)
 
 
 def _step(global_batch: int, processes: int, data: DataConfig) -> str:
@@ -77,20 +76,20 @@ class Forecast(NamedTuple):
     peak: int
 
 
-def forecast(state: TrainState, batch_of: Callable[[int], ModelBatch], batch_size: int) -> Forecast:
-    """Estimate a step's memory from forward and backward of one and of two clips; `batch_of` makes such a batch."""
+def forecast(state: TrainState, batch_size: int) -> Forecast:
+    """Estimate a step's memory from forward and backward of the longest clip, and of the two longest."""
     state_size = memory.state_bytes(state.model)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
-    one, two = (_peak(state, batch_of(clips)) for clips in (1, 2))
+    one, two = (_peak(state, longest_batch(state.loaders.training, clips)) for clips in (1, 2))
     activations = two - one  # of a clip; the rest, gradients too, is there once
     always = state_size.weights + state_size.optimizer + average
     return Forecast(always, activations, always + one + (batch_size - 1) * activations)
 
 
-def _memory(state: TrainState, loader: DataLoader, longest: ModelBatch, batch_size: int) -> list[str]:
+def _memory(state: TrainState, longest: ModelBatch, batch_size: int) -> list[str]:
     device = state.setup.dist.device
     state_size = memory.state_bytes(state.model)
-    expected = forecast(state, lambda clips: longest_batch(loader, clips), batch_size)
+    expected = forecast(state, batch_size)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
     moving = f", moving average {size(average)}" if average else ""
     lines = [
@@ -148,9 +147,7 @@ def memory_advice(state: TrainState) -> str:
     return f"{advice}; the same command with --dry-run prints the needs of a step"
 
 
-def measure_run(
-    state: TrainState, training: DataLoader, validation: DataLoader, checkup: Checkup | None
-) -> dict[str, Any]:
+def measure_run(state: TrainState, checkup: Checkup | None) -> dict[str, Any]:
     """Measure the memory of a clip and, if the batch fits, the seconds of ten steps. Changes the weights.
 
     Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
@@ -158,14 +155,14 @@ def measure_run(
     validation (validation_seconds) with its checkup; 0 without --evaluate-every.
     """
     began, device, batch_size = time.time(), state.setup.dist.device, state.setup.options.data.batch_size
-    expected = forecast(state, lambda clips: longest_batch(training, clips), batch_size)
+    training, expected = state.loaders.training, forecast(state, batch_size)
     available = memory.available_memory(device)
     fits = 100 * expected.peak <= memory.USABLE * available
-    step_seconds = time_steps(state, training) if fits else []
+    step_seconds = time_steps(state) if fits else []
     slow = step_seconds if getattr(training.dataset, "keeps_clips", False) else []
-    step_seconds = time_steps(state, training) if slow else step_seconds  # the same clips again, which are kept now
+    step_seconds = time_steps(state) if slow else step_seconds  # the same clips again, which are kept now
     first = statistics.median(slow) - statistics.median(step_seconds) if slow else 0.0
-    validating, checking = time_report(state, validation, checkup) if fits and checkup else (0.0, 0.0)
+    validating, checking = time_report(state, checkup) if fits and checkup else (0.0, 0.0)
     return {
         "model": state.setup.spec.name,
         "parameters": sum(weight.numel() for weight in state.model.parameters()),
@@ -185,12 +182,12 @@ def measure_run(
     }
 
 
-def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
+def time_steps(state: TrainState) -> list[float]:
     """Train for twelve steps and return the seconds of the last ten, loading included; of fewer if they take minutes."""
-    sampler, seconds = sampler_of(loader), list[float]()
+    loader, seconds = state.loaders.training, list[float]()
     began = clock = time.perf_counter()
     for epoch in range(UNTIMED + TIMED):
-        sampler.start_at(epoch)
+        sampler_of(loader).start_at(epoch)
         for batches in readable_steps(loader):
             state.progress.epoch = epoch
             train_step(state, [to_device(batch, state.setup.dist.device) for batch in batches])
@@ -201,10 +198,10 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
     return seconds[UNTIMED:]
 
 
-def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> tuple[float, float]:
+def time_report(state: TrainState, checkup: Checkup) -> tuple[float, float]:
     """Return the seconds of a validation with its pictures, and those of its checkup."""
     clock = time.perf_counter()
-    validate(state, loader, TacotronSTFT.from_config(checkup.audio), Log())
+    validate(state, state.loaders.validation, TacotronSTFT.from_config(checkup.audio), Log())
     middle = time.perf_counter()
     checkup(state, Log())
     return middle - clock, time.perf_counter() - middle

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from torch import Tensor
@@ -25,6 +25,7 @@ from common.errors import DataError
 from common.run.child import end_with
 from common.spec import Key, SpeechDataset
 from common.system import signals
+from common.training.optimization import Pace
 
 LOST_AFTER = 5.0  # seconds from the end of a worker's connections to its own, at most
 LOOK = 1.0  # seconds of waiting between two looks at the workers and at the limit
@@ -118,6 +119,14 @@ class Loader(DataLoader):
             return f"a loader process cannot hand over its batch, for the reason above; {advice}"
         reason = str(error) if str(error).startswith("DataLoader") else f"DataLoader worker has ended ({error!r})"
         return f"{reason}: killed, or out of memory; lower --num-workers {self.num_workers}"
+
+
+class Loaders(NamedTuple):
+    """Batches for training and for validation, each from a batch_sampler that is an EpochBatches; and the pace of training."""
+
+    training: Loader
+    validation: Loader
+    pace: Pace
 
 
 def _has_ended(workers: tuple[Any, ...]) -> bool:

@@ -86,7 +86,7 @@ def has_exploded(losses: Sequence[float]) -> bool:
     return losses[-1] - lowest > EXPLODED * fall
 
 
-def find_rate(state: TrainState, loader: DataLoader) -> str:
+def find_rate(state: TrainState) -> str:
     """Run a range test on a training state, and write its plot and its numbers to --output. Returns a sentence on the result."""
     options = state.setup.options
 
@@ -100,7 +100,7 @@ def find_rate(state: TrainState, loader: DataLoader) -> str:
         except DataError:  # a loss or gradient that is not finite
             return math.inf
 
-    step = level_losses(loss_at, first_steps(loader, BATCHES))
+    step = level_losses(loss_at, first_steps(state.loaders.training, BATCHES))
     result = range_test(step, growing_rates())
     path = plot_path(options.run.output, state.setup.spec.name)
     if state.setup.dist.is_main:

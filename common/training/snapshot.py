@@ -123,13 +123,16 @@ def find(options: TrainOptions, dist: Dist) -> Start:
     """Load the checkpoint that the flags select, on every process; the file must be readable by all.
 
     --resume-from-last takes precedence over a start given by another flag. A launch that torchrun has restarted resumes from its
-    own newest checkpoint.
+    own newest checkpoint. Raises UsageError for one with other options of text or audio.
     """
-    found = _newest(options) if dist.is_main else Start(None, {})
-    path = distributed.broadcast(found.path, dist)
-    if path is None or dist.is_main:
-        return found
-    return Start(path, files.load_checkpoint(path, resuming=True))
+    start = _newest(options) if dist.is_main else Start(None, {})
+    path = distributed.broadcast(start.path, dist)
+    if path is None:
+        return start
+    if not dist.is_main:
+        start = Start(path, files.load_checkpoint(path, resuming=True))
+    check_data_options(start.checkpoint, path, options.model)
+    return start
 
 
 def _newest(options: TrainOptions) -> Start:

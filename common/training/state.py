@@ -18,6 +18,7 @@ from common.run.distributed import Dist
 from common.spec import Criterion, ModelSpec, Options
 from common.threads import ThreadBalance
 from common.training import sharding
+from common.training.loader import Loaders
 from common.training.optimization import Pace, make_optimizer, moving_average, rate_at
 from common.training.options import PrecisionConfig, ScaleConfig, TrainOptions
 from common.training.time_plan import TimePlan
@@ -120,6 +121,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     progress: Progress = field(default_factory=Progress)
+    loaders: Loaders = field(init=False, repr=False)  # of a run of train.py; a state that only takes steps has none
     threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
     rates: list[float] = field(default_factory=list)  # items a second of each iteration of this process
     bad_validations: int = 0  # in a row, whose loss is not finite

@@ -126,7 +126,7 @@ class PrepareOptions:
     allow_several_speakers: bool = option(
         False, "continue even if the recordings seem to have several speakers; the voice will be a mixture of them"
     )
-    num_workers: int = option(os.cpu_count() or 1, "worker processes", type=positive)
+    num_workers: int = option(os.cpu_count() or 1, "worker processes (default: one per core)", type=positive)
 
 
 def _parser() -> Parser:

@@ -21,12 +21,11 @@ from typing import NamedTuple
 
 from common.checkpoint.files import find_last, load_checkpoint
 from common.data.filelist import check_files, read_filelist
-from common.errors import DataError, exit_on_user_error, listed
+from common.errors import DataError, exit_on_user_error, listed, require_posix
 from common.files import display_path
 from common.options import from_options
 from common.progress import HOUR, MINUTE, counted, duration
 from common.run.interrupt import StopRequest
-from common.system import require_posix
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.arguments import project_parser

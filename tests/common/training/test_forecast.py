@@ -20,6 +20,7 @@ from common.run.distributed import Dist
 from common.spec import Preview
 from common.training.arguments import parse_training_arguments
 from common.training.forecast import describe_plan, longest_batch, time_report
+from common.training.loader import Loaders
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from data_functions import get_loaders
@@ -32,8 +33,10 @@ CPU = Dist(0, 0, 1, torch.device("cpu"))
 
 def build_run(model: str, folder: Path, *words: object):
     options, spec = parse_training_arguments([*flags(model, folder, 8), *map(str, words)], REGISTRY, "")
-    loader = get_loaders(options, CPU).training
-    return train.make_state(spec, options, CPU, train.pace_of(spec, options, loader))[0], loader
+    loaders = get_loaders(options, CPU)
+    state = train.make_state(spec, options, CPU, loaders.pace)[0]
+    state.loaders = loaders
+    return state, loaders.training
 
 
 @pytest.mark.slow
@@ -43,7 +46,7 @@ def build_run(model: str, folder: Path, *words: object):
 )
 def test_the_estimated_peak_is_near_the_one_of_a_step(tmp_path: Path, model: str, words: list[object]) -> None:
     state, loader = build_run(model, tmp_path, "-bs", 6, *words)
-    said = "\n".join(describe_plan(state, loader))
+    said = "\n".join(describe_plan(state))
     found = re.search(r"estimated peak: ([\d.]+) MB, with 6 such clips", said)
     assert found, said
     weights = memory.state_bytes(state.model).weights
@@ -58,7 +61,7 @@ def test_the_longest_clips_make_the_batch_and_nothing_is_trained(tmp_path: Path)
     assert longest_batch(loader, 3).text_lengths.tolist() == lengths[:-4:-1]  # type: ignore[attr-defined]
     change(state, dist=Dist(0, 0, 4, torch.device("cpu")), pace=Pace(2, 8, 4))
     before = {name: value.clone() for name, value in state.model.named_parameters()}
-    said = describe_plan(state, loader)
+    said = describe_plan(state)
     for name, value in state.model.named_parameters():
         assert torch.equal(value, before[name]) and value.grad is None
     parameters = sum(weight.numel() for weight in state.model.parameters())
@@ -103,8 +106,9 @@ def test_a_validation_is_timed_apart_from_its_checkup() -> None:
             time.sleep(0.3)
 
     state = make_state()
+    state.loaders = Loaders(loader(4, 2), loader(4, 2, training=False), Pace(2, 2, 2))  # type: ignore[arg-type]
     change(state, spec=dataclasses.replace(state.setup.spec, preview=lambda *_: Preview({}, {}, {})))
-    validating, checking = time_report(state, loader(4, 2, training=False), Checkup())  # type: ignore[arg-type]
+    validating, checking = time_report(state, Checkup())  # type: ignore[arg-type]
     assert 0 < validating < 0.3 <= checking
 
 

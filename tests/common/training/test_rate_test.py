@@ -9,6 +9,7 @@ from torch import Tensor
 
 from common.errors import DataError
 from common.training import rate_test
+from common.training.loader import Loaders
 from common.training.optimization import Pace
 from common.training.rate_test import SAFETY
 from common.training.sampler import sampler_of
@@ -74,7 +75,8 @@ def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_tur
     state = make_state(pace=Pace(1, 6, 3), output=tmp_path, **schedule)
     rates: list[float] = []
     state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    rate_test.find_rate(state, loader(6, 2))
+    state.loaders = Loaders(loader(6, 2), loader(6, 2, training=False), Pace(3, 2, 2))
+    rate_test.find_rate(state)
     assert len(rates) > 10 and rates[:3] == [0, 0, 0]
     assert rates[3:] == pytest.approx(rate_test.growing_rates()[: len(rates) - 3])
     data = loader(6, 2)
@@ -96,7 +98,8 @@ def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: P
             return {"square": outputs.square().mean() * (math.inf if self.calls > 8 else 1.0)}
 
     state = make_state(criterion=Overflow(), pace=Pace(1, 6, 3), output=tmp_path)
-    assert "after 4 steps" in rate_test.find_rate(state, loader(6, 2))
+    state.loaders = Loaders(loader(6, 2), loader(6, 2, training=False), Pace(3, 2, 2))
+    assert "after 4 steps" in rate_test.find_rate(state)
 
 
 @pytest.mark.slow
