@@ -69,6 +69,20 @@ def words_of(argv: Iterable[str], flags: Iterable[str]) -> list[str]:
     return taken
 
 
+def option_argv(options: Mapping[str, Any]) -> list[str]:
+    """Turn options by name into arguments: true is the bare flag, false its --no- form, None nothing, and a list several values."""
+    argv: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            argv.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, list):
+            argv += [f"--{flag}", *map(str, value)] if value else []
+        elif value is not None:
+            argv += [f"--{flag}", str(value)]
+    return argv
+
+
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
     """Accept, without effect, those flags that the parser does not define."""
     known = {flag for action in parser._actions for flag in action.option_strings}

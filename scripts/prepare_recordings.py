@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from common.arguments import copy_arguments, positive, seconds, share_or_number, words_of
+from common.arguments import copy_arguments, option_argv, positive, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
 from common.data import recordings
 from common.data.filelist import Utterance, choose_held_out, list_path, path_in_filelist, write_list
@@ -29,6 +29,7 @@ from common.errors import DataError, UsageError, exit_on_user_error, join_proble
 from common.files import locate_problems
 from common.options import add_fields, flag_of, from_options, option
 from common.parser import Parser
+from common.precision import gpu_count
 from common.progress import counted
 from common.spec import Options
 from models import acoustic_spec
@@ -155,16 +156,14 @@ def write_lists(
         print("note: training will read the existing filelists, not the result of these flags")
 
 
-def small_set_flags(clips: int, minutes: float) -> list[str]:
-    """train.py's flags for a small corpus, as in docs/training.md; none for ten hours or more, which the defaults fit."""
-    if minutes >= 600:
-        return []
-    epochs = 500 if minutes < 60 else 250
-    words = f"-bs {min(16, clips)} --epochs {epochs} --lr-schedule cosine --guided-attention-weight 100"
-    return words.split() + (["--n-frames-per-step", "2"] if minutes < 60 else [])
+def training_flags(clips: int, minutes: float) -> tuple[list[str], str]:
+    """train.py's flags for this much data on this machine, as studio.plan chooses them for random weights; and the reason."""
+    advice = ACOUSTIC.advise(minutes, 0, gpu_count() > 0)
+    batch = min(advice.options["batch_size"], clips)
+    return option_argv({**advice.options, "batch_size": batch, "lr_schedule": "cosine"}), advice.reason
 
 
-def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsOptions, small: Sequence[str]) -> str:
+def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsOptions, chosen: Sequence[str]) -> str:
     """The commands that compute mels, train into a separate output folder, and speak with the result."""
     output, start = f"output/{name}", os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
@@ -177,7 +176,7 @@ def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsO
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
     train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]
     train += ["--load-mel-from-disk", "--training-files", lists["mel"][0]]
-    train += ["--validation-files", lists["mel"][1], *args.training_words, *small]
+    train += ["--validation-files", lists["mel"][1], *args.training_words, *chosen]
     speak = ["python", "inference.py", "-i", "phrases/phrase.txt", "-o", f"{output}/spoken"]
     speak += ["--tacotron2", f"{output}/checkpoint_Tacotron2_best.pt", "--vocoder", "griffin-lim"]
     commands = "".join(f"\n    {shlex.join(command)}" for command in (mels, train, speak))
@@ -204,10 +203,11 @@ def main(argv: list[str] | None = None) -> None:
         f"{name}: {counted(len(lengths), 'clip')}, {sum(lengths) / 60:.1f} minutes, "
         f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(held_out)} of them for validation"
     )
-    small = small_set_flags(len(lengths) - len(held_out), sum(lengths) / 60)
+    chosen, reason = training_flags(len(lengths) - len(held_out), sum(lengths) / 60)
     if rows.source:
         print(f"{rows.place}: {rows.source}")
-    print(next_commands(name, dataset_path, filelists, args, small))
+    print(f"settings of training: {reason}")
+    print(next_commands(name, dataset_path, filelists, args, chosen))
 
 
 if __name__ == "__main__":

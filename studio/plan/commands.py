@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from common.arguments import option_argv
 from common.errors import DataError
 from common.quality import MEASURED
 from common.run.child import end_with
@@ -78,20 +79,6 @@ def sharpen_command(plan: Plan, project: Project, checkpoint: Path, output: Path
     command = [sys.executable, "-m", "scripts.sharpen_mels", str(checkpoint), str(project.training_list)]
     values = {"output": output, "dataset-path": project.root, "seed": plan.seed, "cpu": plan.cpu or None}
     return [*command, *option_argv(values)]
-
-
-def option_argv(options: dict[str, Any]) -> list[str]:
-    """Turn options into arguments: true is the bare flag, false its --no- form, None nothing, and a list several values."""
-    argv: list[str] = []
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            argv.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, list):
-            argv += [f"--{flag}", *map(str, value)] if value else []
-        elif value is not None:
-            argv += [f"--{flag}", str(value)]
-    return argv
 
 
 @dataclass(frozen=True, kw_only=True)

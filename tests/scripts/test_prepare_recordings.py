@@ -11,7 +11,9 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from common.errors import DataError
+from common.training.arguments import parse_training_arguments
 from data_functions import get_dataset
+from models import REGISTRY
 from scripts import prepare_recordings
 from tests.recipe import MODELS, ROOT, run, succeed
 from tests.scripts.shell import bash
@@ -61,7 +63,9 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
     assert f"{voice}/metadata.csv: columns 'ID' and 'Text'\n" in out
     assert "all clips can be used as they are: no copies" in out
     assert "voice: 4 clips, 0.0 minutes, 0.20 to 0.50 s; 1 of them for validation" in out
-    assert "-bs 3 --epochs 500" in out  # a batch of all clips for training
+    trained = parse_training_arguments(printed_commands(out)[1][2:], REGISTRY, "")[0].flat
+    wanted = REGISTRY["Tacotron2"].advise(1.4 / 60, 0, False).options  # as studio.plan has it for random weights
+    assert {name: trained[name] for name in wanted} == wanted | {"batch_size": 3}  # all clips for training
     # seen from another data set's folder, paths are absolute
     prepare(tmp_path, "--dataset", "voice", "--name", "far", "elsewhere")
     assert set(listed(tmp_path, "far")) == {f"{voice}/wavs/{name}.wav" for name in TEXTS}
