@@ -7,7 +7,7 @@ The mean squared error makes a model predict the mean of all mels that a text ma
 muffled voice. Here the postnet alone goes on training, on teacher-forced clips, so that a second network cannot tell its mels from
 recorded ones; words, lengths and attention stay as they are. Kaneko et al. 2017 (ICASSP, "Generative adversarial network-based
 postfilter for statistical parametric speech synthesis") did so with a filter of its own. Worth it once attention is right; the
-checkpoint is for inference and for warm starts. Ctrl-C ends early and saves.
+checkpoint is for inference and for warm starts. Safe to stop: the same command goes on.
 """
 
 from __future__ import annotations
@@ -16,24 +16,31 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.nn.utils.parametrizations import spectral_norm
+from torch import Tensor
 
 from common.arguments import positive, seed
-from common.checkpoint.files import load_checkpoint, save_copy
-from common.errors import DataError, UsageError, exit_on_user_error
-from common.files import make_folder, writing
+from common.checkpoint.files import load_checkpoint
+from common.errors import DataError, exit_on_user_error
 from common.parser import Parser
 from common.precision import pick_device
-from common.progress import show_progress
 from common.run.interrupt import StopRequest
+from common.run.nvlog import Log
 from common.spec import Key, Options
-from common.training.optimization import moving_average
+from common.training.adversarial import (
+    Layer,
+    Networks,
+    PictureDiscriminator,
+    add_training_arguments,
+    deceive,
+    limit_of,
+    prepare_output,
+    train,
+    unmask,
+)
 from scripts.predict_mels import read_clips, read_model, teacher_forced
 
 # B batch, C channels, M mels, T frames
@@ -41,7 +48,12 @@ from scripts.predict_mels import read_clips, read_model, teacher_forced
 CROP = 80  # frames of a clip in a batch
 ADVERSARIAL, FEATURES, DISTANCE = 1.0, 2.0, 4.0  # weights of the postnet's losses
 LEARNING_RATE = 2e-4  # of both networks
-SLOPE = 0.2  # of the discriminator's LeakyReLU
+LAYERS = (  # of the discriminator, over bands and frames
+    Layer(32, (5, 5), (2, 1)),
+    Layer(64, (5, 5), (2, 2)),
+    Layer(64, (3, 3), (2, 2)),
+    Layer(64, (3, 3), (1, 1)),
+)
 BETAS = (0.5, 0.9)  # of Adam, for two networks that learn from each other
 AVERAGE = 0.99  # decay of the postnet's moving average, which is saved
 MEASURED = 50  # clips, of all lengths
@@ -55,42 +67,25 @@ class MelPair(NamedTuple):
     recorded: Tensor
 
 
-class Discriminator(nn.Module):
-    """Convolutions over log-mels as pictures, with the place of each band beside it, since bands look different.
-
-    Spectral normalisation (Miyato et al. 2018) keeps its slope small, so that the postnet always has something to learn from it.
-    """
-
-    LAYERS = (  # channels before and after, kernel, stride over bands and frames
-        (2, 32, 5, (2, 1)),
-        (32, 64, 5, (2, 2)),
-        (64, 64, 3, (2, 2)),
-        (64, 64, 3, (1, 1)),
-        (64, 1, 3, (1, 1)),
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            spectral_norm(nn.Conv2d(wide, out, kernel, stride, kernel // 2))
-            for wide, out, kernel, stride in self.LAYERS
-        )
-
-    def forward(self, mels: Tensor) -> list[Tensor]:
-        """Mels (B, M, T), standardised -> the features of each layer (B, C, M', T'), and the verdict on each patch as the last."""
-        places = torch.linspace(-1, 1, mels.shape[1], device=mels.device)[:, None].expand_as(mels)
-        x, features = torch.stack([mels, places], dim=1), []
-        for layer in self.layers:
-            features.append(layer(x))
-            x = F.leaky_relu(features[-1], SLOPE)
-        return features
-
-
 class Sharpening:
-    """The two networks, and their training in turn with the least-squares losses of Mao et al. 2017."""
+    """The postnet of a Tacotron 2 and its discriminator in training."""
 
-    def __init__(self, postnet: Any, pairs: Sequence[MelPair], seed: int, device: torch.device) -> None:
-        """Prepare both. Raises DataError if no clip is long enough for a crop."""
+    def __init__(
+        self,
+        model: Any,
+        kept: dict[str, Any],
+        pairs: Sequence[MelPair],
+        seed: int,
+        device: torch.device,
+        batch_size: int = 8,
+    ) -> None:
+        """Prepare both; `kept` are the checkpoint's entries beside its weights.
+
+        Raises:
+            DataError: no clip is long enough for a crop.
+        """
+        postnet = model.postnet
+        self.model, self.kept = model, kept
         # A crop's edges are cut off: what the convolutions see there is not the clip.
         self.margin = sum(layer[0].conv.kernel_size[0] // 2 for layer in postnet.convolutions)
         length = CROP + 2 * self.margin
@@ -98,53 +93,58 @@ class Sharpening:
         if not self.pairs:
             longest = max(pair.recorded.shape[1] for pair in pairs)
             raise DataError(f"no clip has {length} frames, which a crop of {CROP} needs; the longest has {longest}")
-        self.postnet, self.device = postnet.requires_grad_(True), device
-        self.draws = torch.Generator().manual_seed(seed)
+        self.seed, self.device, self.batch_size = seed, device, batch_size
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.discriminator = Discriminator().to(device)
+            discriminator = PictureDiscriminator(1, LAYERS).to(device)
         recorded = torch.cat([pair.recorded.flatten() for pair in self.pairs])
         self.mean, self.deviation = float(recorded.mean()), float(recorded.std())
-        average = moving_average(postnet, AVERAGE)
-        assert average is not None
-        self.average = average
-        self.optimizers = [
-            torch.optim.Adam(network.parameters(), LEARNING_RATE, BETAS) for network in (self.discriminator, postnet)
-        ]
+        self.networks = Networks(
+            postnet.requires_grad_(True), discriminator, (LEARNING_RATE, LEARNING_RATE), BETAS, AVERAGE
+        )
 
-    def crops(self, count: int) -> tuple[Tensor, Tensor]:
-        """Draw crops: the decoder's mels (B, M, T + both margins), and the recordings' (B, M, T)."""
-        found = []
-        for number in torch.randint(len(self.pairs), (count,), generator=self.draws).tolist():
+    def crops(self, step: int) -> tuple[Tensor, Tensor]:
+        """Draw a step's crops: the decoder's mels (B, M, T + both margins), and the recordings' (B, M, T)."""
+        draws, found = torch.Generator().manual_seed(hash((self.seed, step)) % 2**63), []
+        for number in torch.randint(len(self.pairs), (self.batch_size,), generator=draws).tolist():
             pair, length = self.pairs[number], CROP + 2 * self.margin
-            start = int(torch.randint(pair.recorded.shape[1] - length + 1, (), generator=self.draws))
+            start = int(torch.randint(pair.recorded.shape[1] - length + 1, (), generator=draws))
             found.append([mels[:, start : start + length] for mels in pair])
         decoded, recorded = (torch.stack(mels).to(self.device) for mels in zip(*found, strict=True))
         return decoded, recorded[..., self.margin : -self.margin]
 
-    def step(self, count: int) -> None:
+    def step(self, number: int, share: float) -> dict[str, float]:
         """Train the discriminator, then the postnet, on the same crops."""
-        decoded, recorded = self.crops(count)
+        networks, discriminator = self.networks, self.networks.discriminator
+        decoded, recorded = self.crops(number)
         true = self.standardise(recorded)
-        made = self.standardise(self.postnet(decoded, None)[..., self.margin : -self.margin])
-        verdicts = self.discriminator(true)[-1], self.discriminator(made.detach())[-1]
-        self.descend(0, (verdicts[0] - 1).square().mean() + verdicts[1].square().mean())
+        made = self.standardise(networks.generator(decoded, None)[..., self.margin : -self.margin])
+        unmasking = unmask(discriminator(true)[-1], discriminator(made.detach())[-1])
+        networks.train_discriminator(unmasking)
         with torch.no_grad():
-            wanted = self.discriminator(true)
-        seen = self.discriminator(made)
-        loss = ADVERSARIAL * (seen[-1] - 1).square().mean() + DISTANCE * F.l1_loss(made, true)
-        # The features of real and predicted crops shall agree (Larsen et al. 2016), which is steadier than the verdict alone.
+            wanted = discriminator(true)
+        seen = discriminator(made)
+        deceiving, distance = deceive(seen[-1]), F.l1_loss(made, true)
+        loss = ADVERSARIAL * deceiving + DISTANCE * distance
         loss = loss + FEATURES * sum(F.l1_loss(*both) for both in zip(seen[:-1], wanted[:-1], strict=True))
-        self.descend(1, loss)
-        self.average.update_parameters(self.postnet)
+        networks.train_generator(loss)
+        return {
+            "mel_loss": distance.item(),
+            "discriminator_loss": unmasking.item(),
+            "adversarial_loss": deceiving.item(),
+        }
 
-    def descend(self, number: int, loss: Tensor) -> None:
-        self.optimizers[number].zero_grad()
-        loss.backward()
-        self.optimizers[number].step()
+    def checkpoint(self) -> dict[str, Any]:
+        """The whole model with the average of the postnet's weights."""
+        averaged = {f"postnet.{name}": value for name, value in self.networks.average.module.state_dict().items()}
+        return {**self.kept, "state_dict": self.model.state_dict() | averaged}
+
+    def show(self, log: Log, step: int) -> None:
+        """Nothing: mels are looked at in reports."""
 
     def standardise(self, mels: Tensor) -> Tensor:
-        return (mels - self.mean) / self.deviation
+        """Mels (B, M, T) -> pictures (B, 1, M, T)."""
+        return (mels[:, None] - self.mean) / self.deviation
 
 
 def movement(postnet: Any, pairs: Sequence[MelPair], device: torch.device) -> float:
@@ -171,11 +171,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(prog="python -m scripts.sharpen_mels", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
     parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text, or audio|text, of the training")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the new checkpoint")
     parser.add_argument("-d", "--dataset-path", type=Path, default=Path(), help="the folder the rows' paths start at")
-    parser.add_argument(
-        "--steps", type=positive, default=3000, help="steps of both networks; a core takes one or two a second"
-    )
+    add_training_arguments(parser, steps=3000, speed="a core takes one or two a second")
     parser.add_argument(
         "--clips", type=positive, default=1500, help="most clips of each list, drawn at random; they are kept in memory"
     )
@@ -190,30 +187,26 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Predict the clips, train, and write the checkpoint. Returns the exit code."""
     args = parse_args(argv)
-    if args.output.exists():
-        raise UsageError(f"--output {args.output}: exists; delete it, or choose another file")
-    with writing(args.output, "choose another --output"):
-        make_folder(args.output.parent)
-        TemporaryFile(dir=args.output.parent).close()  # now, and not only after the training
+    prepare_output(args.output)
     device = pick_device(cpu=args.cpu)
     checkpoint = load_checkpoint(args.checkpoint)
     model, options = read_model(checkpoint, args.checkpoint, args.dataset_path, device)
-    pairs = read_pairs(args, model, options, device)
-    sharpening = Sharpening(model.postnet, pairs, args.seed, device)
-    before = movement(model.postnet, pairs, device)
     with StopRequest() as stop:
-        for _ in show_progress(range(args.steps), args.steps, "sharpen", "step"):
-            if stop.is_requested:
-                break
-            sharpening.step(args.batch_size)
-    model.postnet.load_state_dict(sharpening.average.module.state_dict())
-    after = movement(model.postnet, pairs, device)
-    if not math.isfinite(after):
-        raise DataError("the weights became NaN or infinite: nothing is written; try another --seed, or fewer --steps")
-    save_copy(
-        args.output, {key: checkpoint[key] for key in KEPT if key in checkpoint} | {"state_dict": model.state_dict()}
-    )
-    print(f"{args.output}: movement from frame to frame {before:.0%} of the recordings' before, {after:.0%} now")
+        pairs = read_pairs(args, model, options, device)
+        before = movement(model.postnet, pairs, device)
+        kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
+        task = Sharpening(model, kept, pairs, args.seed, device, args.batch_size)
+        settings = {
+            "checkpoint": args.checkpoint,
+            "filelists": args.filelists,
+            "seed": args.seed,
+            "batch size": args.batch_size,
+        }
+        if train(task, args.output, limit_of(args), {name: str(value) for name, value in settings.items()}, stop):
+            after = movement(task.networks.average.module, pairs, device)
+            print(
+                f"{args.output}: movement from frame to frame {before:.0%} of the recordings' before, {after:.0%} now"
+            )
     return stop.exit_code
 
 

@@ -74,10 +74,16 @@ def report_options(settings: ModelPlan) -> dict[str, Any]:
     return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
 
 
-def sharpen_command(plan: Plan, project: Project, checkpoint: Path, output: Path) -> list[str]:
+def sharpen_command(plan: Plan, project: Project, checkpoint: Path, output: Path, minutes: float) -> list[str]:
     """Return the command that sharpens the mels of a checkpoint."""
     command = [sys.executable, "-m", "scripts.sharpen_mels", str(checkpoint), str(project.training_list)]
-    values = {"output": output, "dataset-path": project.root, "seed": plan.seed, "cpu": plan.cpu or None}
+    values = {
+        "output": output,
+        "minutes": minutes,
+        "dataset-path": project.root,
+        "seed": plan.seed,
+        "cpu": plan.cpu or None,
+    }
     return [*command, *option_argv(values)]
 
 

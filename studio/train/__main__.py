@@ -132,20 +132,13 @@ def sharpen(name: str, plan: Plan, project: Project, stop: StopRequest) -> bool:
     minutes = plan.models[name].sharpen_minutes
     if not minutes or (target := sharpened(project, name, minutes)).exists():
         return True
-    # It saves what it has when it is stopped, also by the end of this process, after which that is too little to keep.
-    output = project.run(name) / "unfinished.pt"
-    output.unlink(missing_ok=True)
-    print(f"{name}: sharpens its mels, for {duration(MINUTE * minutes)} at most", flush=True)
-    command = sharpen_command(plan, project, best_checkpoint(project, name), output)
-    ending = run_training(command, plan.threads, MINUTE * minutes, stop, lambda seconds: None)
-    if ending is RunEnding.STOPPED:
+    print(f"{name}: sharpens its mels, for {duration(MINUTE * minutes)}", flush=True)
+    command = sharpen_command(plan, project, best_checkpoint(project, name), target, minutes)
+    if run_training(command, plan.threads, math.inf, stop, lambda seconds: None) is RunEnding.STOPPED:
         return False
-    if output.exists():
-        for earlier in target.parent.glob("sharpened*.pt"):
+    for earlier in target.parent.glob("sharpened*"):  # of other weights or minutes
+        if earlier.is_file() and not earlier.name.startswith(target.stem):
             earlier.unlink()
-        output.replace(target)
-    else:
-        print(f"{name}: too few minutes to sharpen its mels, which stay as they are", flush=True)
     return True
 
 

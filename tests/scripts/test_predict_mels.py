@@ -1,7 +1,10 @@
 """The mel that Tacotron 2 predicts for each recorded clip, a vocoder trained on these mels, and a postnet that sharpens them."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from common.data import mels as prepare_mels
 from common.data.filelist import read_filelist
 from common.data.mels import load_mel
 from common.errors import DataError, UsageError
+from common.training.adversarial import TRAINING, Limit, unfinished_path
 from models import load_model
 from scripts import predict_mels, sharpen_mels
 from scripts.sharpen_mels import MelPair, Sharpening, movement
@@ -157,18 +161,48 @@ def test_sharpening_changes_the_postnet_alone_and_the_same_way_for_a_seed(datase
         sharpen(dataset, outputs[0])
 
 
+def test_a_stopped_sharpening_goes_on_bit_for_bit(dataset, tmp_path, monkeypatch, capsys):
+    step, unfinished = Sharpening.step, tmp_path / "a.unfinished.pt"
+
+    def step_and_stop(task: Sharpening, number: int, share: float) -> dict[str, float]:
+        losses = step(task, number, share)
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return losses
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sharpening, "step", step_and_stop)
+        assert sharpen(dataset, tmp_path / "a.pt", "--steps", 4) == 0
+    assert f"saved {unfinished}; the same command goes on" in capsys.readouterr().out
+    assert not (tmp_path / "a.pt").exists() and load_checkpoint(unfinished)[TRAINING]["step"] == 2
+    assert load_model("Tacotron2", unfinished)  # for inference as it is
+    with pytest.raises(DataError, match="began with seed 1, now 2; repeat its command, or delete"):
+        sharpen(dataset, tmp_path / "a.pt", "--steps", 4, "--seed", 2)
+    for name in ("a.pt", "whole.pt"):
+        assert sharpen(dataset, tmp_path / name, "--steps", 4) == 0
+    resumed, whole = (load_checkpoint(tmp_path / name)["state_dict"] for name in ("a.pt", "whole.pt"))
+    assert all(torch.equal(resumed[name], value) for name, value in whole.items())
+    assert not unfinished.exists()
+
+
+def test_minutes_limit_a_sharpening():
+    limit = Limit(None, 2.0)
+    assert [limit.share(10**6, seconds) for seconds in (0, 30, 120, 500)] == [0, 0.25, 1, 1]
+    assert [Limit(8, None).share(step, 10**6) for step in (0, 2, 8)] == [0, 0.25, 1]
+
+
 def test_the_average_of_finite_weights_is_saved(dataset, tmp_path, monkeypatch):
     made: list[Sharpening] = []
     monkeypatch.setattr(sharpen_mels, "Sharpening", lambda *words: made.append(Sharpening(*words)) or made[-1])
     assert sharpen(dataset, tmp_path / "average.pt", "--clips", 2) == 0
     assert len(made[0].pairs) == 2
     saved = load_checkpoint(tmp_path / "average.pt")["state_dict"]
-    for name, value in made[0].average.module.state_dict().items():
+    for name, value in made[0].networks.average.module.state_dict().items():
         assert torch.equal(saved[f"postnet.{name}"], value)
     monkeypatch.setattr(sharpen_mels, "DISTANCE", float("nan"))
-    with pytest.raises(DataError, match="NaN or infinite: nothing is written"):
+    with pytest.raises(DataError, match="3 steps in a row are NaN or infinite: nothing is written"):
         sharpen(dataset, tmp_path / "broken.pt")
-    assert not (tmp_path / "broken.pt").exists()
+    assert not (tmp_path / "broken.pt").exists() and not unfinished_path(tmp_path / "broken.pt").exists()
 
 
 def test_sharpened_mels_move_as_recorded_ones_do(monkeypatch):
@@ -186,20 +220,21 @@ def test_sharpened_mels_move_as_recorded_ones_do(monkeypatch):
     before = movement(postnet, pairs, cpu)
     moves = [sum(float(mel.diff(dim=1).abs().sum()) for mel in mels) for mels in zip(*pairs, strict=True)]
     assert before == pytest.approx(moves[0] / moves[1], rel=1e-4) and before < 0.5
-    sharpening = Sharpening(postnet, pairs, 1, cpu)
-    for _ in range(150):
-        sharpening.step(4)
-    assert 0.7 < movement(sharpening.average.module, pairs, cpu) < 1.3
+    sharpening = Sharpening(SimpleNamespace(postnet=postnet), {}, pairs, 1, cpu, 4)
+    for number in range(150):
+        sharpening.step(number, 0.0)
+    assert 0.7 < movement(sharpening.networks.average.module, pairs, cpu) < 1.3
 
 
 def test_crops_are_of_one_place():
     recorded = torch.arange(200.0).expand(MELS, -1)
     pairs = [MelPair(recorded + 1000 * number, recorded) for number in (1, 2)]
     postnet = Postnet(Tacotron2Config(n_mel_channels=MELS, postnet_n_convolutions=3, postnet_kernel_size=7))
-    sharpening = Sharpening(postnet, pairs, 1, torch.device("cpu"))
-    decoded, recorded = sharpening.crops(5)
+    model, cpu = SimpleNamespace(postnet=postnet), torch.device("cpu")
+    sharpening = Sharpening(model, {}, pairs, 1, cpu, 5)
+    decoded, recorded = sharpening.crops(0)
     assert (decoded.shape, recorded.shape) == ((5, MELS, 98), (5, MELS, 80))  # nine frames on both sides
     offsets = decoded[..., 9:-9] - recorded
     assert set(offsets.flatten().tolist()) == {1000.0, 2000.0}
     with pytest.raises(DataError, match="no clip has 98 frames, which a crop of 80 needs; the longest has 97"):
-        Sharpening(postnet, [MelPair(torch.zeros(MELS, 97), torch.zeros(MELS, 97))], 1, torch.device("cpu"))
+        Sharpening(model, {}, [MelPair(torch.zeros(MELS, 97), torch.zeros(MELS, 97))], 1, cpu)
