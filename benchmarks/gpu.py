@@ -10,6 +10,11 @@ long; then the next one starts. Needs no network. A second call continues where 
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import explain_missing_packages
+
+    explain_missing_packages()
+
 import json
 import os
 import signal

@@ -16,6 +16,11 @@ the empty step. Ctrl-C ends the run with the table of the iterations so far and 
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import explain_missing_packages
+
+    explain_missing_packages()
+
 import argparse
 import datetime
 import itertools

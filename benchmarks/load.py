@@ -12,6 +12,11 @@ first and to the last byte, and the server's resident memory at the start, at it
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import explain_missing_packages
+
+    explain_missing_packages()
+
 import argparse
 import asyncio
 import contextlib

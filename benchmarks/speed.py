@@ -13,6 +13,11 @@ Ctrl-C ends the run with the table of the rows measured so far and exit code 130
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import explain_missing_packages
+
+    explain_missing_packages()
+
 import argparse
 import json
 import signal

@@ -12,9 +12,13 @@ import io
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 
 from common.run.child import end_with_launcher
+
+HOME = Path(__file__).resolve().parent.parent
 
 SPIN_LIMIT = "GOMP_SPINCOUNT"  # read by GNU OpenMP when PyTorch is imported
 SPINS = "20000"  # a fifteenth of the default, and still longer than any wait on an idle machine
@@ -25,6 +29,7 @@ def before_imports() -> None:
 
     Until then Ctrl-C ends the process with one line, as it does later. A launcher's process ends with it from here on.
     """
+    explain_missing_packages()
     os.environ.setdefault(SPIN_LIMIT, SPINS)
     gc.disable()
     end_with_launcher()
@@ -34,6 +39,11 @@ def before_imports() -> None:
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         # studio.jobs blocks it until here: while Python itself starts, an interrupt is a fatal error with another exit code.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def explain_missing_packages() -> None:
+    """From here on, end with one sentence where a package is not installed, in place of a traceback."""
+    sys.excepthook = _explain
 
 
 def after_imports() -> None:
@@ -56,6 +66,20 @@ def prepare_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package or find_spec(package) is not None:
+        sys.__excepthook__(kind, error, trace)
+        return
+    environment = HOME / ".venv"
+    advice = f"in {HOME}, `. .venv/bin/activate` chooses the project's own Python"
+    if Path(sys.prefix).resolve() == environment.resolve() or not (HOME / "requirements.txt").is_file():
+        advice = f"`{sys.executable} -m pip install {package}` installs it"
+    elif not environment.exists():
+        advice = f"in {HOME}, `bash scripts/speak.sh --install-only` and then `. .venv/bin/activate` bring all that is needed"
+    print(f"error: {sys.executable} has no package {package}; {advice}", file=sys.stderr)
 
 
 def _leave(*_: object) -> None:

@@ -8,6 +8,11 @@ The teacher says the same on every run of one machine; elsewhere samples differ 
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

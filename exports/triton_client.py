@@ -5,6 +5,11 @@ The server has loaded what an export to triton wrote. Needs the packages of requ
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import queue
 import sys

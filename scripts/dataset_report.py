@@ -7,6 +7,11 @@ Rows that training would refuse are listed at the end; the exit code is then 1.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import os
 from collections.abc import Mapping, Sequence

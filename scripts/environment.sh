@@ -68,6 +68,6 @@ project_python() {
   for python in "$venv/bin/python" python python3; do
     if command -v "$python" >/dev/null 2>&1; then return; fi
   done
-  echo "error: no Python here, neither $venv/bin/python nor python on PATH; bash scripts/test.sh makes $venv" >&2
+  echo "error: no Python here, neither $venv/bin/python nor python on PATH; bash scripts/speak.sh --install-only makes $venv" >&2
   return 1
 }

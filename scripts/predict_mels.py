@@ -12,6 +12,11 @@ For each DATASET_PATH/FOLDER/mels/ID.pt writes OUTPUT/FOLDER/mels/ID.pt; OUTPUT/
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence

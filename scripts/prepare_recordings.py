@@ -11,6 +11,11 @@ interrupt and run again. An existing filelist with other content is kept and rep
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import math
 import os
 import re

@@ -5,6 +5,11 @@ Called by scripts/quickstart.sh, which sets up the environment. Every step print
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import importlib.util
 import json

@@ -9,4 +9,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 prepare_environment requirements.txt
+[ "${1:-}" != --install-only ] || exit 0
 exec .venv/bin/python -m scripts.quickstart --minutes "${QUICKSTART_MINUTES:-10}" "$@"

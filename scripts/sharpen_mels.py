@@ -12,6 +12,11 @@ checkpoint is for inference and for warm starts. Safe to stop: the same command 
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import math
 from collections.abc import Sequence

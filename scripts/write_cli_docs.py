@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import contextlib
 import io
 import os

@@ -5,9 +5,9 @@ from dataclasses import astuple
 
 import pytest
 import torch
+from tacotron2_waveglow.common.errors import DataError, UsageError
 
 import hubconf
-from common.errors import DataError, UsageError
 from models import load_model
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, train_tiny_model

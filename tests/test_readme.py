@@ -27,11 +27,22 @@ LINKING = [*PAGES, *(ROOT / name for name in OTHERS)]
 FOREIGN_FLAGS = {
     *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
     *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository", "--bind"),
-    "--install-only",  # of scripts/serve.sh and scripts/studio.sh
+    "--install-only",  # of the scripts that install
+    "--depth",  # git
     "--query-compute-apps",  # nvidia-smi
     "--data-urlencode",  # curl
     # docker, pip and uv
-    *("--rm", "--ipc", "--shm-size", "--require-hashes", "--no-deps", "--disable-pip", "--upgrade", "--index-url"),
+    *(
+        "--rm",
+        "--ipc",
+        "--shm-size",
+        "--require-hashes",
+        "--no-deps",
+        "--disable-pip",
+        "--upgrade",
+        "--index-url",
+        "--extra-index-url",
+    ),
 }
 FOLDERS_OF_USERS = (
     *("LJSpeech-1.1/", "output/", "OUT/", "FOLDER/", "wavs/", "mels/", "recordings/", "checkpoints/", "spoken/"),

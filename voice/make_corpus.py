@@ -15,6 +15,11 @@ Trimming, level and rate are those of corpus/make.py.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import os
 import sys

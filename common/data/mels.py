@@ -8,6 +8,11 @@ Mels are written once by this module's command and read by training:
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import json
 import os
 from collections.abc import Iterable, Sequence
