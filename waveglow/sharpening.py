@@ -7,16 +7,19 @@ on spectra alone at first (Yamamoto et al. 2020, arXiv:1910.11480), then also ag
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.audio.stft import AudioConfig, mel_filters
+from common.checkpoint.fields import SHARPENED
 from common.fast import Request, accelerate
 from common.layers import at_least_float32
 from common.precision import autocast
+from common.run.nvlog import Log
 from common.spec import Key
 from common.training.adversarial import Layer, Networks, PictureDiscriminator, deceive, unmask
 from waveglow.data_function import MelAudioDataset, WaveGlowBatch
@@ -40,7 +43,9 @@ BETAS = (0.8, 0.99)
 AVERAGE = 0.998
 LARGEST_NORM = 10.0
 WARM_UP = 50  # steps
-SPECTRAL_STEPS = 2000  # without discriminators, but at most a third of all
+SPECTRAL_STEPS, SPECTRAL_SHARE = 2000, 1 / 3  # without discriminators: so many steps, but at most a third of all
+BALANCE = 0.25  # loss of the discriminators below which they do not learn, as the flow could not follow; 0.5 is a guess
+SPENT = "trained on through its inverse: its likelihood means nothing"
 
 
 class Spectrum(NamedTuple):
@@ -48,6 +53,9 @@ class Spectrum(NamedTuple):
 
     values: Tensor
     magnitude: Tensor
+
+
+SpectraByWindow = dict[int, Spectrum]  # by the window's length in samples
 
 
 class Spectra(nn.Module):
@@ -59,7 +67,7 @@ class Spectra(nn.Module):
             window = torch.hann_window(length)
             self.register_buffer(f"window_{length}", window / window.square().sum().sqrt(), persistent=False)
 
-    def forward(self, audio: Tensor) -> dict[int, Spectrum]:
+    def forward(self, audio: Tensor) -> SpectraByWindow:
         """Audio (B, N) -> its spectra by length of the window in samples."""
         found = {}
         for length in WINDOWS:
@@ -95,7 +103,7 @@ class SpectralDistance(nn.Module):
             filters = filters / filters.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
             self.register_buffer(f"filters_{length}", filters, persistent=False)
 
-    def forward(self, made: dict[int, Spectrum], real: dict[int, Spectrum]) -> Tensor:
+    def forward(self, made: SpectraByWindow, real: SpectraByWindow) -> Tensor:
         """The distance of spectra of equal audio lengths, a scalar."""
         total = self.line_excess(made[max(WINDOWS)]).sub(self.line_excess(real[max(WINDOWS)])).abs().mean()
         for length in WINDOWS:
@@ -128,7 +136,7 @@ class Discriminators(nn.Module):
         super().__init__()
         self.each = nn.ModuleList(PictureDiscriminator(3, LAYERS) for _ in JUDGED)
 
-    def forward(self, spectra: dict[int, Spectrum]) -> list[list[Tensor]]:
+    def forward(self, spectra: SpectraByWindow) -> list[list[Tensor]]:
         """The features of each discriminator, its verdict last."""
         found = []
         for length, judge in zip(JUDGED, self.each, strict=True):
@@ -143,28 +151,34 @@ class Sharpening:
     """A WaveGlow and its discriminators in training."""
 
     def __init__(
-        self, model: WaveGlow, dataset: MelAudioDataset, seed: int, device: torch.device, half: torch.dtype | None
+        self,
+        model: WaveGlow,
+        kept: dict[str, Any],
+        dataset: MelAudioDataset,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        half: torch.dtype | None,
     ) -> None:
-        self.model, self.dataset, self.seed, self.device, self.half = model.to(device), dataset, seed, device, half
+        """Prepare both; `kept` are the checkpoint's entries beside its weights, `half` is the dtype of autocast."""
+        self.model, self.kept, self.dataset, self.batch_size = model.to(device), kept, dataset, batch_size
+        self.seed, self.device, self.half = seed, device, half
         self.spectra = Spectra().to(device)
         self.distance = SpectralDistance(dataset.audio, model.n_group).to(device)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             discriminators = Discriminators().to(device)
         self.networks = Networks(model, discriminators, RATES, BETAS, AVERAGE, LARGEST_NORM)
-        # The fast way shares the parameters of the model.
+        # The fast way has the parameters of the model.
         self.generator: Any = accelerate(model, WAYS, "training", Request(half=half is not None))
         self.cut = MARGIN * model.hop_length
 
-    def crops(self, step: int, count: int) -> WaveGlowBatch:
-        """The crops of a step, the same for the same seed: each pass over the clips has an order of its own."""
-        total = len(self.dataset)
-        numbers = [divmod(place, total) for place in range(step * count, (step + 1) * count)]
-        orders = {epoch: self._order(epoch) for epoch, _ in numbers}
-        return self.dataset.collate([self.dataset[Key(epoch, orders[epoch][place])] for epoch, place in numbers])
-
-    def _order(self, epoch: int) -> list[int]:
-        return torch.randperm(len(self.dataset), generator=self._draws(epoch, 1)).tolist()
+    def crops(self, step: int) -> WaveGlowBatch:
+        """The crops of a step, the same for the same seed; each pass over the clips has an order of its own."""
+        total, first = len(self.dataset), step * self.batch_size
+        places = [divmod(place, total) for place in range(first, first + self.batch_size)]
+        orders = {epoch: torch.randperm(total, generator=self._draws(epoch, 0)).tolist() for epoch, _ in places}
+        return self.dataset.collate([self.dataset[Key(epoch, orders[epoch][place])] for epoch, place in places])
 
     def _draws(self, number: int, use: int) -> torch.Generator:
         return torch.Generator().manual_seed(hash((self.seed, number, use)) % 2**63)
@@ -173,49 +187,78 @@ class Sharpening:
         """Mels (B, M, T) -> audio (B, N) without the margins, with gradients; the noise is the same for the same step."""
         config = self.model.config
         groups = mels.shape[2] * config.hop_length // config.n_group
-        z = torch.randn(len(mels), config.n_group, groups, generator=self._draws(step, 2)).to(self.device)
+        z = torch.randn(len(mels), config.n_group, groups, generator=self._draws(step, 1)).to(self.device)
         with autocast(self.device, self.half):
             audio: Tensor = self.generator.infer(mels, SIGMA, z)
         return at_least_float32(audio)[:, self.cut : -self.cut]
 
-    def step(self, step: int, count: int, spectral_only: bool) -> dict[str, float]:
-        """Train both networks on the crops of a step; returns the losses."""
-        batch = self.crops(step, count)
+    def step(self, number: int, share: float) -> dict[str, float]:
+        """Train the discriminators, then the flow, on the same crops; on spectra alone at first."""
+        rate = 0.5 * (1 + math.cos(math.pi * share))  # Loshchilov and Hutter 2017, arXiv:1608.03983
+        self.networks.scale_rates((rate * min(1.0, (number + 1) / WARM_UP), rate))
+        batch = self.crops(number)
         mels, audio = batch.mels.to(self.device), batch.audio.to(self.device)
         real = self.spectra(audio[:, self.cut : -self.cut])
-        made = self.spectra(self.make(mels[:, :, : FRAMES + 2 * MARGIN], step))
+        made = self.spectra(self.make(mels[:, :, : FRAMES + 2 * MARGIN], number))
         spectral = self.distance(made, real)
-        if spectral_only:
+        if number < SPECTRAL_STEPS and share < SPECTRAL_SHARE:
             norm = self.networks.train_generator(spectral)
             return {"spectral_loss": spectral.item(), "gradient_norm": norm.item()}
+        return {"spectral_loss": spectral.item(), **self._adversarial_step(spectral, made, real)}
+
+    def _adversarial_step(self, spectral: Tensor, made: SpectraByWindow, real: SpectraByWindow) -> dict[str, float]:
         judges = self.networks.discriminator
         with autocast(self.device, self.half):
-            detached = {n: Spectrum(*(part.detach() for part in spectrum)) for n, spectrum in made.items()}
-            on_real, on_made = judges(real), judges(detached)
-        unmasking = sum(
-            (unmask(a[-1], b[-1]) for a, b in zip(on_real, on_made, strict=True)), start=spectral.new_zeros(())
-        ) / len(JUDGED)
-        self.networks.train_discriminator(unmasking)
+            wanted, seen = judges(real), judges(detached(made))
+        unmasking = torch.stack([unmask(a[-1], b[-1]) for a, b in zip(wanted, seen, strict=True)]).mean()
+        if unmasking > BALANCE:  # host sync, once a step
+            self.networks.train_discriminator(unmasking)
         judges.requires_grad_(False)
         with autocast(self.device, self.half):
-            on_made = judges(made)
+            seen = judges(made)
         judges.requires_grad_(True)
-        deceiving = torch.stack([deceive(features[-1]) for features in on_made]).mean()
-        likeness = torch.stack(
-            [
-                F.l1_loss(b.float(), a.detach().float()) / a.detach().float().abs().mean()
-                for both in zip(on_real, on_made, strict=True)
-                for a, b in zip(both[0][:-1], both[1][:-1], strict=True)
-            ]
-        ).mean()
+        deceiving = torch.stack([deceive(features[-1]) for features in seen]).mean()
+        likeness = feature_distance(wanted, seen)
         norm = self.networks.train_generator(SPECTRAL * spectral + ADVERSARIAL * deceiving + FEATURES * likeness)
         return {
-            "spectral_loss": spectral.item(),
             "discriminator_loss": unmasking.item(),
             "adversarial_loss": deceiving.item(),
             "feature_loss": likeness.item(),
             "gradient_norm": norm.item(),
         }
+
+    def checkpoint(self) -> dict[str, Any]:
+        """An ordinary WaveGlow's, of the averaged weights, with a word on its likelihood."""
+        return {**self.kept, SHARPENED: SPENT, "state_dict": self.networks.average.module.state_dict()}
+
+    def show(self, log: Log, step: int) -> None:
+        """Log the first clip as recorded and as vocoded by the averaged weights, and how far its tones stand out."""
+        model, audio = cast(WaveGlow, self.networks.average.module), self.dataset[Key(0, 0)]
+        with torch.inference_mode():
+            mels = audio.mel[None, :, : FRAMES + 2 * MARGIN].to(self.device)
+            vocoded = model.infer(mels, SIGMA)[0]
+        rate = self.dataset.audio.sampling_rate
+        log.audio("sharpen/recorded", audio.audio, step, rate)
+        log.audio("sharpen/vocoded", vocoded, step, rate)
+        tones = self.distance.line_excess(self.spectra(vocoded[None])[max(WINDOWS)]).mean().item()
+        log.scalars("sharpen", {"tones": tones}, step)
+
+
+def detached(spectra: SpectraByWindow) -> SpectraByWindow:
+    """The spectra without their gradients."""
+    return {length: Spectrum(*(part.detach() for part in spectrum)) for length, spectrum in spectra.items()}
+
+
+def feature_distance(wanted: list[list[Tensor]], seen: list[list[Tensor]]) -> Tensor:
+    """The mean distance of features, each layer's as a share of the recordings' size."""
+    layers = [pair for both in zip(wanted, seen, strict=True) for pair in zip(both[0][:-1], both[1][:-1], strict=True)]
+    shares = [F.l1_loss(b.float(), a.detach().float()) / a.detach().float().abs().mean() for a, b in layers]
+    return torch.stack(shares).mean()
+
+
+def crop_length(model: WaveGlow) -> int:
+    """Samples of a crop with both margins."""
+    return (FRAMES + 2 * MARGIN) * model.hop_length
 
 
 @torch.no_grad()

@@ -131,6 +131,7 @@ def is_best(value: Any) -> bool:
     return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
 
 
+SHARPENED = "sharpened"  # the entry that says what a later training lost, so that train.py refuses to continue it
 COUNT = Check(is_count, "a whole number from 0 to 2**62")
 SETTINGS = Check(is_settings, "a dict of plain settings by name")
 STATES = Check(is_random_states, "bytes (torch.uint8) of random generators")
@@ -146,6 +147,7 @@ KINDS = {
     "best": Check(is_best, "a loss, its epoch, the validations since then and its measure"),
     "saved": Check(lambda value: isinstance(value, list) and all(map(is_epoch, value)), "a list of epochs"),
     "launch": TEXT._replace(expected="a name"),
+    SHARPENED: TEXT._replace(expected="a sentence"),
     "ema_state_dict": Check(is_weights, "tensors by name"),
     "ema_updates": COUNT,
     "optimizer": Check(is_optimizer, "the state of an optimizer: state and param_groups"),

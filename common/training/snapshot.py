@@ -13,6 +13,7 @@ from torch import nn
 
 from common import precision
 from common.checkpoint import files
+from common.checkpoint.fields import SHARPENED
 from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights
 from common.errors import DataError, UsageError, listed, printable
 from common.run import distributed
@@ -132,6 +133,8 @@ def find(options: TrainOptions, dist: Dist) -> Start:
     if not dist.is_main:
         start = Start(path, files.load_checkpoint(path, resuming=True))
     check_data_options(start.checkpoint, path, options.model)
+    if spent := start.checkpoint.get(SHARPENED):
+        raise UsageError(f"{path}: {spent}; --warm-start takes its weights, and learns it anew")
     return start
 
 
