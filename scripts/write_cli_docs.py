@@ -57,6 +57,7 @@ COMMANDS = {
     "python -m common.checkpoint convert": "common.checkpoint.__main__ convert",
     "python -m scripts.predict_mels": "scripts.predict_mels",
     "python -m scripts.sharpen_mels": "scripts.sharpen_mels",
+    "python -m scripts.sharpen_vocoder": "scripts.sharpen_vocoder",
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
     "python -m benchmarks.load": "benchmarks.load",
