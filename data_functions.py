@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from common.data.filelist import BadRows, check_files, read_filelist
 from common.data.mels import unusable_rows
@@ -21,7 +24,7 @@ from common.training.loader import ErrorsAsItems, Loader, Loaders, fitting_worke
 from common.training.optimization import Pace
 from common.training.options import DataConfig, TrainOptions
 from common.training.sampler import EpochBatches, sampler_of
-from models import get_spec
+from models import get_spec, published_of
 
 STOP_WAIT = 20.0  # seconds that a batch may still take after a request to stop
 TIMEOUT_SHARE = 0.9  # of --timeout-minutes: before other processes stop waiting for this one
@@ -98,3 +101,21 @@ def get_loaders(options: TrainOptions, dist: Dist, stop: StopRequest | None = No
     batches = sampler_of(loaders[0])
     pace = Pace(batches.batches_per_epoch(), batches.global_size, spec.training.usual_batch(options.precision.amp))
     return Loaders(loaders[0], loaders[1], pace)
+
+
+# --- scripts written for the published recipe ---
+
+
+def get_collate_function(model_name: str, n_frames_per_step: int = 1) -> Callable[[list[Any]], Any]:
+    """Return what makes a batch of the clips of get_data_loader. Raises UsageError for a model without it, as the next two do."""
+    return published_of(model_name).collate(n_frames_per_step)
+
+
+def get_data_loader(model_name: str, dataset_path: str, audiopaths_and_text: str, args: argparse.Namespace) -> Any:
+    """Build a model's dataset; the options are attributes of `args`. Raises DataError for a bad filelist."""
+    return published_of(model_name).loader(dataset_path, audiopaths_and_text, args)
+
+
+def get_batch_to_gpu(model_name: str) -> Callable[[Any], tuple[Any, Any, Tensor]]:
+    """Return what moves a batch: its inputs, its targets, and the number of its items."""
+    return published_of(model_name).batch_to_gpu

@@ -49,6 +49,14 @@ from common.parser import Parser
 from common.run.distributed import Dist, broadcast, gather, session
 from common.run.nvlog import PARAMETER, Log, NvLog, parse_line
 from common.threads import ThreadBalance
+from compat.inference import (  # noqa: F401 - for scripts written for the published recipe
+    MeasureTime,
+    checkpoint_from_distributed,
+    load_and_setup_model,
+    pad_sequences,
+    prepare_input_sequence,
+    unwrap_distributed,
+)
 from exports.torchscript import script_voice
 from models import REGISTRY
 from synthesizer import SILENT, Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints

@@ -41,11 +41,15 @@ from common.training.optimization import Pace, batch_factor, freeze
 from common.training.options import BEST_BY, TrainOptions, small_step_note
 from common.training.state import Best, EpochTotals, TrainState, build_state
 from common.training.validation import check_loss, update_best, validate
+from compat.train import adjust_learning_rate, evaluating, get_last_checkpoint_filename, reduce_tensor, refuse  # noqa: F401
 from data_functions import get_loaders
 from models import REGISTRY, get_model
 
 if TYPE_CHECKING:
     from common.training.checkup import Checkup
+
+
+__getattr__ = refuse  # for names that the published train.py has
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -139,7 +143,11 @@ def make_state(
     Returns the state and a phrase that describes the weights.
     """
     start, settings = options.start, options.model
-    model = get_model(spec.name, spec.config_from_options(settings), not start.disable_uniform_initialize_bn_weight)
+    model = get_model(
+        spec.name,
+        spec.config_from_options(settings),
+        uniform_initialize_bn_weight=not start.disable_uniform_initialize_bn_weight,
+    )
     start_note = "starting at epoch 0"
     if warm and start.warm_start:
         start_note = warm_start(model, spec, start.warm_start, settings, start.ignore_layers)

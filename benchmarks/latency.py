@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from common import precision
-from common.arguments import add_audio_arguments, given_options, log_path, positive, seed
+from common.arguments import add_audio_arguments, add_retired_arguments, given_options, log_path, positive, seed
 from common.audio.stft import AudioConfig
 from common.draws import Draws
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
@@ -273,6 +273,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_audio_arguments(parser)
     for spec in REGISTRY.values():
         spec.add_arguments(parser)
+    add_retired_arguments(parser, ("-m", "--model-name"))  # of the published inference_perf.py: both are measured
     return parser
 
 

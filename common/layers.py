@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.audio.stft import TacotronSTFT as TacotronSTFT  # where the published recipe has it
+
 # B batch, T steps, C channels, I input channels, O output channels, H hidden size
 
 

@@ -200,6 +200,16 @@ class Advice(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Published:
+    """What scripts written for the published recipe call, by its names and with its forms of a batch."""
+
+    loader: Callable[[Any, Any, Any], Any]  # the folder, the filelist, the options -> a dataset
+    collate: Callable[[int], Callable[[list[Any]], Any]]  # frames of a step -> clips to batch
+    batch_to_gpu: Callable[[Any], tuple[Any, Any, Tensor]]  # batch -> inputs, targets, items
+    arguments_of: Callable[[Any], tuple[Tensor, ...]]  # inputs -> the arguments of the model
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """One entry of models.REGISTRY."""
 
@@ -233,6 +243,7 @@ class ModelSpec:
     takes_minutes: bool = False  # trains in minutes, on a CPU too; the studio then trains it before the others
     training_packages: tuple[str, ...] = ()  # modules that training needs beside those of requirements.txt
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
+    published: Published | None = None  # of a model that the published recipe has
     inference: AcousticInference | VocoderInference
 
     def __post_init__(self) -> None:

@@ -280,7 +280,7 @@ def waveglow_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[ExportPart]:
     inputs = {"mels": mels, "z": torch.zeros(batch, config.n_group, n_groups), "sigma": torch.tensor(0.9)}
     axes = {"mels": FRAMES, "z": BATCH | {2: per_frame * FRAMES[2]}, "sigma": {}}
     yield ExportPart("waveglow", Vocode(fold(model)).eval(), inputs, axes, {"audio": SAMPLES})
-    denoiser = Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
+    denoiser = Denoiser(model, audio.filter_length, win_length=audio.win_length, hop_length=audio.hop_length)
     length = 3 * audio.filter_length + 1
     inputs = {"audio": torch.zeros(batch, length), "strength": torch.tensor(0.1)}
     axes = {"audio": SAMPLES, "strength": {}}

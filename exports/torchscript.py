@@ -101,7 +101,9 @@ def check_guard(guard: DecodingGuard) -> None:
 
 def script_vocoder(model: WaveGlow, audio: AudioConfig) -> tuple[torch.jit.ScriptModule, torch.jit.ScriptModule]:
     """A plain WaveGlow as TorchScript, and its denoiser."""
-    denoiser = ConvDenoiser(Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length))
+    denoiser = ConvDenoiser(
+        Denoiser(model, audio.filter_length, win_length=audio.win_length, hop_length=audio.hop_length)
+    )
     return script(model), script(denoiser.to(next(model.parameters()).device))
 
 

@@ -12,6 +12,11 @@ most, is spectra alone. Speech of half an hour is enough to begin with. Safe to 
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 from pathlib import Path
 from typing import Any, cast

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from common.options import add_fields
+from common.parser import Parser
 from tacotron2.config import Tacotron2Config, Tacotron2SpeedConfig, Tacotron2TrainingConfig
 from tacotron2.data_function import Tacotron2DataConfig
 from tacotron2.guard import DecodingGuard
@@ -39,3 +40,10 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
     add_fields(group, Tacotron2TrainingConfig)
     add_fields(group, Tacotron2DataConfig, "longest_clip", "symbols_per_second")
     add_fields(parser.add_argument_group("Tacotron 2: speed"), Tacotron2SpeedConfig)
+
+
+def parse_tacotron2_args(parent: argparse.ArgumentParser, add_help: bool = False) -> argparse.ArgumentParser:
+    """A parser with the flags of `parent` and the model's, as scripts written for the published recipe build it."""
+    parser = Parser(parents=[parent], add_help=add_help, conflict_handler="resolve")
+    add_tacotron2_arguments(parser)
+    return parser

@@ -9,21 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from common.audio.audio_processing import load_audio
-from common.data.filelist import BadRows, Utterance
+from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.lexicon import Lexicon
 from common.data.mels import ClipDataset, audio_seconds, check_settings, length_problem, load_mel, mel_seconds
 from common.data.number_words import numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
 from common.options import POSITIVE, check_fields, from_options, option
-from common.spec import SENTENCE_PAUSE, Key, Options, Piece
+from common.spec import SENTENCE_PAUSE, Key, Options, Piece, Published
+from common.utils import to_gpu
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
 from tacotron2.text.alphabet import symbols_file
@@ -225,21 +226,25 @@ class TextMelDataset(ClipDataset):
         return self.stft.mel_spectrogram(load_audio(path, self.audio.sampling_rate)[None])[0]
 
     def collate(self, items: list[TextMelItem]) -> Tacotron2Batch:
-        """Pad items to a batch. Gate targets are 1 from the decoder step of the last frame onwards."""
-        items = sorted(items, key=lambda item: len(item.ids), reverse=True)
-        text_lengths = torch.tensor([len(item.ids) for item in items])
-        mel_lengths = torch.tensor([item.mel.shape[1] for item in items])
-        frames = int(mel_lengths.max())
-        r = self.config.n_frames_per_step
-        last_step = (mel_lengths - 1) // r * r
-        return Tacotron2Batch(
-            text=torch.nn.utils.rnn.pad_sequence([item.ids for item in items], batch_first=True),
-            text_lengths=text_lengths,
-            mels=torch.stack([F.pad(item.mel, (0, frames - item.mel.shape[1])) for item in items]),
-            gates=(torch.arange(frames) >= last_step[:, None]).float(),
-            mel_lengths=mel_lengths,
-            names=tuple(item.name for item in items),
-        )
+        """Pad items to a batch."""
+        return collate(items, self.config.n_frames_per_step)
+
+
+def collate(items: list[TextMelItem], r: int) -> Tacotron2Batch:
+    """Pad items to a batch. Gate targets are 1 from the decoder step of r frames, the one of the last frame, onwards."""
+    items = sorted(items, key=lambda item: len(item.ids), reverse=True)
+    text_lengths = torch.tensor([len(item.ids) for item in items])
+    mel_lengths = torch.tensor([item.mel.shape[1] for item in items])
+    frames = int(mel_lengths.max())
+    last_step = (mel_lengths - 1) // r * r
+    return Tacotron2Batch(
+        text=torch.nn.utils.rnn.pad_sequence([item.ids for item in items], batch_first=True),
+        text_lengths=text_lengths,
+        mels=torch.stack([F.pad(item.mel, (0, frames - item.mel.shape[1])) for item in items]),
+        gates=(torch.arange(frames) >= last_step[:, None]).float(),
+        mel_lengths=mel_lengths,
+        names=tuple(item.name for item in items),
+    )
 
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
@@ -372,3 +377,52 @@ def _expected_text(text: str, alphabet: Alphabet) -> str:
         return "letters or {ARPAbet}"
     has_letters = not _is_silent(text_to_sequence(text, "basic_cleaners", alphabet), alphabet)
     return "letters of --symbols-file" + ("; --text-cleaners basic_cleaners would keep some" if has_letters else "")
+
+
+# --- scripts written for the published recipe ---
+
+
+class TextMelLoader(TextMelDataset):
+    """Clips (ids (S,), mel (M, T), characters of the text), in the order of the filelist; the options are attributes of `args`."""
+
+    def __init__(self, dataset_path: str, audiopaths_and_text: str, args: argparse.Namespace) -> None:
+        super().__init__({**vars(args), "dataset_path": dataset_path}, read_filelist(audiopaths_and_text))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read a clip. Raises DataError for a bad file."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        clip = super().__getitem__(Key(0, index))
+        return clip.ids, clip.mel, len(self.utterances[index].text)
+
+
+class TextMelCollate:
+    """Pads clips of a TextMelLoader; their frames become a multiple of n_frames_per_step."""
+
+    def __init__(self, n_frames_per_step: int) -> None:
+        self.n_frames_per_step = n_frames_per_step
+
+    def __call__(self, batch: list[tuple[Tensor, Tensor, int]]) -> tuple[Tensor, ...]:
+        """Return text (B, S), its lengths, mels (B, M, T), gates (B, T), lengths of mels, and the texts' characters."""
+        padded = collate([TextMelItem(ids, mel, "") for ids, mel, _ in batch], self.n_frames_per_step)
+        missing = -padded.mels.shape[2] % self.n_frames_per_step
+        mels, gates = F.pad(padded.mels, (0, missing)), F.pad(padded.gates, (0, missing), value=1.0)
+        characters = padded.text_lengths.new_tensor([clip[2] for clip in batch]).float()
+        return padded.text, padded.text_lengths, mels, gates, padded.mel_lengths, characters
+
+
+def batch_to_gpu(batch: tuple[Tensor, ...]) -> tuple[tuple[Any, ...], tuple[Tensor, Tensor], Tensor]:
+    """Return a batch on the GPU, or the CPU without one: inputs of the model, targets (mels, gates), and the number of frames."""
+    text, text_lengths, mels, gates, mel_lengths, _ = map(to_gpu, batch)
+    return (text, text_lengths, mels, int(text_lengths.max()), mel_lengths), (mels, gates), mel_lengths.sum()
+
+
+def arguments_of(inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """Return the model's arguments: batch_to_gpu's inputs without the longest text's length."""
+    text, text_lengths, mels, _, mel_lengths = inputs
+    return text, text_lengths, mels, mel_lengths
+
+
+PUBLISHED = Published(
+    loader=TextMelLoader, collate=TextMelCollate, batch_to_gpu=batch_to_gpu, arguments_of=arguments_of
+)

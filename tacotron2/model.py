@@ -13,7 +13,10 @@ from common.draws import Draws
 from common.layers import ConvStack, bidirectional_lstm, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.config import Tacotron2TrainingConfig as Training
+from tacotron2.decoder import Attention as Attention  # this and the next two: where the published recipe has them
 from tacotron2.decoder import Decoder
+from tacotron2.decoder import LocationLayer as LocationLayer
+from tacotron2.decoder import Prenet as Prenet
 
 # B batch, S symbols, T frames, M mels, E encoder channels, K decoder steps (T / n_frames_per_step)
 

@@ -214,6 +214,7 @@ SPEC = ModelSpec(
     assumed=assumed_alphabet,
     stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
+    published=data_function.PUBLISHED,
     run_options=("text_reading", *(field.name for field in fields(DecodingGuard))),
     inference=AcousticInference(
         infer=lambda model, ids, lengths, draws: model.infer(ids, lengths, draws=draws),

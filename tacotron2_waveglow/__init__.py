@@ -22,8 +22,9 @@ HERE = Path(__file__).resolve().parent
 HOME = HERE if (HERE / "models.py").is_file() else HERE.parent
 __path__ = [str(HERE), str(HOME)]
 LIBRARY = {
-    *("common", "tacotron2", "waveglow", "pulse_noise", "exports", "serving", "studio", "scripts"),
+    *("common", "tacotron2", "waveglow", "pulse_noise", "exports", "serving", "studio", "scripts", "compat"),
     *("models", "data_functions", "loss_functions", "synthesizer", "train", "inference", "evaluate", "multiproc"),
+    "tacotron2_common",
 }  # what `import` of this package's own modules finds in it, before anything else of that name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common import precision
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import build_model, restore_model
 from common.errors import DataError, UsageError
 from common.inference.arguments import vocoder_flags
 from common.inference.config import GRIFFIN_LIM, SynthesisConfig
-from common.spec import AcousticInference
+from compat.inference import prepare_input_sequence
 from models import REGISTRY
 from synthesizer import EMBEDDED, Synthesizer
 
@@ -108,25 +106,7 @@ def embedded_voice(vocoder: str | None = None, **options: Any) -> Synthesizer:
 class TextUtils:
     """The functions of the published nvidia_tts_utils that inference needs."""
 
-    @staticmethod
-    def prepare_input_sequence(
-        texts: Sequence[str], cpu_run: bool = False, text_cleaners: Sequence[str] = ("english_cleaners",)
-    ) -> tuple[Tensor, Tensor]:
-        """Texts -> ids (B, S) and lengths (B,), the longest text first as published; on the GPU, or on the CPU without one.
-
-        Raises:
-            UsageError: no texts, one text in place of a list, or an unknown cleaner.
-            DataError: texts that cannot be read, all of them in one message.
-        """
-        if isinstance(texts, str) or not texts:
-            raise UsageError(f"prepare_input_sequence: {texts!r}, expected a list of texts")
-        stages = REGISTRY["Tacotron2"].inference
-        assert isinstance(stages, AcousticInference)
-        ids, lengths = stages.encode(list(texts), {"text_cleaners": list(text_cleaners)})
-        order = torch.argsort(lengths, descending=True, stable=True)
-        ids, lengths = ids[order], lengths[order]
-        device = precision.pick_device(cpu=cpu_run)
-        return ids.to(device), lengths.to(device)
+    prepare_input_sequence = staticmethod(prepare_input_sequence)
 
 
 def _model(

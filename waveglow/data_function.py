@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE
-from common.data.filelist import BadRows, Utterance
+from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import ClipDataset, audio_seconds, check_settings, length_problem, load_mel, mel_path_of
 from common.errors import DataError, UsageError
 from common.options import POSITIVE, Check, check_fields, from_options, option
-from common.spec import Key, Options
+from common.spec import Key, Options, Published
+from common.utils import to_gpu
 
 # Key of dither's random numbers, beside those of the segment's start; a string's hash differs from run to run.
 DITHER = 1
@@ -165,3 +168,34 @@ class MelAudioDataset(ClipDataset):
             samples=torch.tensor([item.samples for item in items]),
             names=tuple(item.name for item in items),
         )
+
+
+# --- scripts written for the published recipe ---
+
+
+class MelAudioLoader(MelAudioDataset):
+    """Clips (mel (M, T), audio (N,), N), each time another segment; the options are attributes of `args`."""
+
+    def __init__(self, dataset_path: str, audiopaths_and_text: str, args: argparse.Namespace) -> None:
+        super().__init__({**vars(args), "dataset_path": dataset_path}, read_filelist(audiopaths_and_text))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read a segment of a clip. Raises DataError for a bad file."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        segment = super().__getitem__(Key(int(torch.randint(2**31, ())), index))
+        return segment.mel, segment.audio, len(segment.audio)
+
+
+def batch_to_gpu(batch: tuple[Tensor, ...]) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+    """Return a batch on the GPU, or the CPU without one: inputs (mels, audio), the target, audio, and the number of samples."""
+    mels, audio, samples = map(to_gpu, batch)
+    return (mels, audio), audio, samples.sum()
+
+
+def collate_of(n_frames_per_step: int) -> Callable[[list[Any]], Any]:
+    """Return what stacks clips of a MelAudioLoader, which has no steps."""
+    return default_collate
+
+
+PUBLISHED = Published(loader=MelAudioLoader, collate=collate_of, batch_to_gpu=batch_to_gpu, arguments_of=tuple)

@@ -12,26 +12,45 @@ from waveglow.model import WaveGlow
 
 # B batch, N samples, F frequency bins, T frames
 
+MODES = {"zeros": torch.zeros, "normal": torch.randn}
 N_BIAS_FRAMES = 88  # mel frames of the bias's audio, as published; its first STFT frame is the bias
 
 
 class Denoiser(nn.Module):
     """Subtracts the magnitudes of the model's audio for zero mels without noise; the model is plain or prepared.
 
+    Args:
+        model: the WaveGlow.
+        filter_length: samples of a frame.
+        n_overlap: frames that overlap, filter_length / hop_length.
+        win_length: samples of the window.
+        mode: "zeros", or "normal" for mels of random numbers in their place.
+        hop_length: in place of n_overlap, where it is no whole number.
+
     Raises:
-        UsageError: lengths of the STFT that cannot work.
+        UsageError: lengths of the STFT that cannot work, or another mode.
     """
 
     bias_spectrum: Tensor
 
     def __init__(
-        self, model: WaveGlow, filter_length: int = 1024, hop_length: int = 256, win_length: int = 1024
+        self,
+        model: WaveGlow,
+        filter_length: int = 1024,
+        n_overlap: int = 4,
+        win_length: int = 1024,
+        mode: str = "zeros",
+        *,
+        hop_length: int | None = None,
     ) -> None:
         super().__init__()
+        if mode not in MODES:
+            raise UsageError(f"mode: {mode!r}, expected one of {', '.join(MODES)}")
         device = model.upsample.weight.device
-        self.stft = STFT(filter_length, hop_length, win_length).to(device)
+        self.stft = STFT(filter_length, hop_length or filter_length // n_overlap, win_length).to(device)
         with torch.no_grad():
-            bias = model.infer(torch.zeros(1, model.config.n_mel_channels, N_BIAS_FRAMES, device=device), sigma=0.0)
+            mels = MODES[mode](1, model.config.n_mel_channels, N_BIAS_FRAMES, device=device)
+            bias = model.infer(mels, sigma=0.0)
         self.register_buffer("bias_spectrum", self.stft.spectrum(bias).abs()[:, :, :1], persistent=False)  # (1, F, 1)
 
     def forward(self, audio: Tensor, strength: float = 0.1) -> Tensor:

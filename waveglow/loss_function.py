@@ -39,6 +39,7 @@ class WaveGlowLoss(nn.Module):
 
     def terms(self, outputs: WaveGlowOutput, audio: Tensor | None = None, iteration: int = 0) -> dict[str, Tensor]:
         """The loss as named terms, scalars, at least float32; it ignores audio and iteration."""
+        outputs = WaveGlowOutput(*outputs)
         z = at_least_float32(outputs.z)
         log_s = torch.stack([at_least_float32(log_s).sum() for log_s in outputs.log_s_list]).sum()
         log_det_W = torch.stack([at_least_float32(log_det) for log_det in outputs.log_det_W_list]).sum()

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import DataError
+from common.utils import fused_add_tanh_sigmoid_multiply as fused_add_tanh_sigmoid_multiply  # as published
 from waveglow.config import WaveGlowConfig, WNConfig
 
 # B batch, N samples, T frames, M mels, U channels of upsampled mels

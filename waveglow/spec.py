@@ -18,7 +18,7 @@ from common.options import from_options, given_fields
 from common.spec import Advice, ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.config import WaveGlowConfig, WNConfig
-from waveglow.data_function import MelAudioDataset, WaveGlowBatch
+from waveglow.data_function import PUBLISHED, MelAudioDataset, WaveGlowBatch
 from waveglow.denoiser import Denoiser
 from waveglow.fast.table import WAYS
 from waveglow.loss_function import LossConfig, WaveGlowLoss
@@ -177,7 +177,7 @@ def _round_up(number: int, unit: int) -> int:
 
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
-    return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
+    return Denoiser(model, audio.filter_length, win_length=audio.win_length, hop_length=audio.hop_length)
 
 
 SPEC = ModelSpec(
@@ -195,5 +195,6 @@ SPEC = ModelSpec(
     upgrade_state_dict=upgrade_state_dict,
     fast_ways=WAYS,
     advise=advise,
+    published=PUBLISHED,
     inference=VocoderInference(denoiser=make_denoiser, vocode=vocode, stream=stream),
 )

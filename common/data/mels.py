@@ -50,8 +50,10 @@ SOUND = (b"RIFF", b"fLaC", b"OggS")  # first bytes of sound files
 class MelOptions:
     """Options of the command."""
 
-    audio_filelist: list[Path] = option(None, "filelists with rows audio|text", nargs="+", required=True)
-    mel_filelist: list[Path] = option(None, "filelists with rows mel|text, in the same order", nargs="+", required=True)
+    audio_filelist: list[Path] = option(None, "filelists with rows audio|text", "--wav-files", nargs="+", required=True)
+    mel_filelist: list[Path] = option(
+        None, "filelists with rows mel|text, in the same order", "--mel-files", nargs="+", required=True
+    )
     dataset_path: Path = option(Path("./"), "folder that the rows' paths are relative to", "-d")
     num_workers: int = option(os.cpu_count() or 1, "number of processes (default: one per core)", type=positive)
     audio: AudioConfig = field(default_factory=AudioConfig)

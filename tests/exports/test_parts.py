@@ -24,7 +24,8 @@ from waveglow.denoiser import Denoiser
 @pytest.mark.parametrize("n_samples", [256, 1000, 64 * 17])
 @torch.no_grad()
 def test_the_denoiser_equals_the_one_with_complex_transforms(sizes: tuple[int, int, int], n_samples: int) -> None:
-    denoiser = Denoiser(vocoder_model(), *sizes)
+    frame, hop, window = sizes
+    denoiser = Denoiser(vocoder_model(), frame, win_length=window, hop_length=hop)
     audio = torch.randn(3, n_samples)
     for strength in (0.0, 0.3, 2.0):
         outputs = ConvDenoiser(denoiser)(audio, torch.tensor(strength))

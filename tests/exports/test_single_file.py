@@ -52,7 +52,9 @@ def plain_speech(source: ExportSource, ids: torch.Tensor, seed: int, max_steps: 
     filled[:, :, :length] = mels[:, :, :length]
     noise = kind.noise(config)(filled, seeds)
     if kind.settings:
-        denoiser = Denoiser(source.vocoder, AUDIO["filter_length"], AUDIO["hop_length"], AUDIO["win_length"])
+        denoiser = Denoiser(
+            source.vocoder, AUDIO["filter_length"], win_length=AUDIO["win_length"], hop_length=AUDIO["hop_length"]
+        )
         sigma, strength = (value.item() for value in SETTINGS.values())
         audio = denoiser(source.vocoder.infer(filled, sigma, noise), strength)
     else:

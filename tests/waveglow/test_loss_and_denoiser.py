@@ -48,7 +48,7 @@ def test_equals_numpy(model, size, hop, strength):
     bias = np.abs(frames_of(hum, size, hop)[0])
     assert bias.max() > 1
     audio = 0.1 * np.random.default_rng(0).standard_normal((2, 3000))
-    got = Denoiser(model, size, hop, size)(torch.from_numpy(audio), strength)
+    got = Denoiser(model, size, win_length=size, hop_length=hop)(torch.from_numpy(audio), strength)
     want = np.stack([denoise(clip, bias, strength, size, hop) for clip in audio])
     assert np.abs(want - audio).max() > 1e-3 * strength
     np.testing.assert_allclose(got.numpy(), want, atol=2e-6)
