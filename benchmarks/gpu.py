@@ -31,6 +31,7 @@ from typing import NamedTuple
 from benchmarks.cases import QUICK
 from common import precision
 from common.arguments import positive
+from common.checkpoint.files import last_link
 from common.errors import UsageError, exit_on_user_error
 from common.files import write_text
 from common.options import add_fields, from_options, option
@@ -104,9 +105,20 @@ def parts(options: GpuOptions) -> Iterator[GpuPart]:
         words = ("train.py", "-m", model, "--dry-run", "-o", str(options.output / "train"))
         words = (*words, *CLOCK, *amp, *tiny, *device)
         yield GpuPart(f"memory {model} {'float16' if amp else 'tf32'}", words, 300)
+    yield from _sharpening(options, device)
     for row, ways in WAYS.items():
         for way in ways:
             yield _speed(options, row, "--amp", f"--train-flags={way}")
+
+
+def _sharpening(options: GpuOptions, device: list[str]) -> Iterator[GpuPart]:
+    """An epoch of a full-size WaveGlow, for a checkpoint, then ten minutes of training through its inverse."""
+    folder, tiny = options.output / "train", TINY["WaveGlow"].split() if options.quick else []
+    words = ("train.py", "-m", "WaveGlow", "--epochs", "1", "-o", str(folder), *CLOCK, "--amp", *tiny, *device)
+    yield GpuPart("epoch WaveGlow float16", words, 300)
+    words = ("-m", "scripts.sharpen_vocoder", str(last_link(folder, "WaveGlow")), CLOCK[1], *device)
+    limit = ("--steps", "2") if options.quick else ("--minutes", "10")
+    yield GpuPart("sharpen WaveGlow", (*words, "-o", str(folder / "sharp.pt"), *limit), 780)
 
 
 def gpu_tests() -> list[Path]:
