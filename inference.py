@@ -42,7 +42,7 @@ from common.files import move_aside, remove_leftovers
 from common.inference import outputs
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
-from common.inference.stages import TEXT_PAUSE, acoustic_stages, combine_numbers, in_memory, plan_batches
+from common.inference.stages import TEXT_PAUSE, combine_numbers, in_memory, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
 from common.parser import Parser
@@ -336,12 +336,8 @@ def lines_without_words(lines: Sequence[Line], with_words: Sequence[Line], sourc
 
 def unspoken_characters(voice: Synthesizer, texts: list[str], source: str) -> Iterator[str]:
     """Yield a line for each phrase with characters that the model has no symbol for, and for each that demands things in vain."""
-    stages = acoustic_stages(voice.acoustic)
     for number, text in enumerate(texts, 1):
-        yield from (f"{source}:{number}: {note}" for note in stages.notes(text, voice.acoustic.options))
-        if dropped := voice.unspoken(text):
-            characters = listed([*map(repr, dropped)], LONG_LIST)
-            yield f"{source}:{number}: the alphabet has no {characters}: left out"
+        yield from (f"{source}:{number}: {note}" for note in voice.notes(text))
 
 
 def file_name(line: Line, options: InferenceOptions) -> str:

@@ -370,9 +370,9 @@ class Synthesizer:
         table = Timetable(written, [part.text for part in speech.parts], self.symbols)
         return [word for part, alignment in speech.in_parts() for word in table.add(part, alignment)]
 
-    def unspoken(self, text: str) -> list[str]:
-        """List the characters of a text that the model has no symbol for."""
-        return stages.acoustic_stages(self.acoustic).unspoken(text, self.acoustic.options)
+    def notes(self, text: str, language: str | None = None) -> list[str]:
+        """List what this voice reads in vain: what has no effect, characters without a sound, and what is not in its `language`."""
+        return stages.notes_on(self.acoustic, text, language)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of this voice, both those stored in its checkpoints and those of decoding."""

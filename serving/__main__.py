@@ -22,6 +22,7 @@ if __name__ == "__main__":
 
 import asyncio
 import logging
+import os
 import socket
 from functools import partial
 from typing import Any
@@ -56,6 +57,11 @@ def main(argv: list[str] | None = None) -> None:
         server.run(sockets=[listen(config.host, config.port)])
     finally:
         engine.abort()
+        if engine.is_left:
+            log.warning("stopped while voices were being loaded")
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(0)  # not through the thread's C++ code, which an ordinary exit would abort
     if engine.failure is not None:
         raise engine.failure
 

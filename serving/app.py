@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -26,10 +27,13 @@ from serving.limits import pace_of
 from serving.page import add_page
 from serving.schemas import BatchBody, CaptionBody, ErrorBody, Options, SpeechBody, SpeechQuery
 from serving.stream import SpeechStream, check_length
+from serving.voices import Voices
 
 TITLE = "Speech server"
 DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 VERSION = "v1"  # of the interface, as in the paths
+ALL_BYTES = "bytes=0-"
+LONGEST_NOTE = 2000  # characters of a header; some proxies pass on 4,096 for all
 OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
 EXPOSED_HEADERS = (
@@ -77,24 +81,28 @@ SPEECH: dict[str, Any] = {"response_class": Response, "responses": {200: {"conte
 @api.post("/v1/audio/speech", **SPEECH)
 async def create_speech(body: SpeechBody, request: Request) -> Response:
     """Speak a text; the answer is sent while the audio is being computed, unless the whole file is asked for."""
-    return answer_speech(body, request, "attachment")
+    return await answer_speech(body, request, "attachment")
 
 
 @api.get("/v1/audio/speech", **SPEECH)
 async def get_speech(query: Annotated[SpeechQuery, Query()], request: Request) -> Response:
-    """Speak a text of the address itself, which a browser plays. A browser that seeks asks for ranges of the file."""
-    if responses.RANGE.fullmatch(request.headers.get("range", "")):
+    """Speak a text of the address itself, which a browser plays. A browser that seeks asks for ranges of the file.
+
+    Every player first asks for the range of all bytes, which is the file as it is computed.
+    """
+    wanted = request.headers.get("range", "")
+    if responses.RANGE.fullmatch(wanted) and wanted != ALL_BYTES:
         return await answer_range(query, request)
-    return answer_speech(query, request, "inline")
+    if wanted == ALL_BYTES:
+        query = with_seed(query, engine_of(request).config)
+    return await answer_speech(query, request, "inline")
 
 
-def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Response:
+async def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Response:
     """Answer a request for speech. Raises RequestError as Engine.submit does."""
-    engine, pace = engine_of(request), pace_of(request.scope)
-    stream = engine.submit(body.request(body.input))
-    (encoder,), headers = encoders_and_headers([stream], body, request, body.is_whole)
-    if notes := [*model_notes(body.model), *engine.voices.notes(stream.voice, body.input)]:
-        headers["X-Note"] = ascii("; ".join(notes))[1:-1]
+    pace = pace_of(request.scope)
+    stream = engine_of(request).submit(body.request(body.input))
+    (encoder,), headers = await encoders_and_headers([stream], body, request, body.is_whole)
     if body.stream_format == "sse":
         chunks, media_type = responses.event_chunks(stream, encoder, pace), "text/event-stream"
         headers |= {"Cache-Control": "no-cache"}
@@ -104,15 +112,36 @@ def answer_speech(body: SpeechBody, request: Request, disposition: str) -> Respo
     return responses.StreamedResponse(chunks, stream.cancel, encoder.media_type, headers, is_whole=body.is_whole)
 
 
+@api.head("/v1/audio/speech", include_in_schema=False)
+async def head_speech(query: Annotated[SpeechQuery, Query()], request: Request) -> Response:
+    """Answer with the headers of a speech, without those that only its computation would tell."""
+    engine = engine_of(request)
+    engine.check_ready()
+    check_length(len(query.input), engine.config)
+    voice = engine.voices.resolve(query.voice)
+    engine.voices.vocoder_of(voice, query.vocoder)
+    encoder = query.encoder(engine.voices.sampling_rate(voice), engine.config, whole=False)
+    headers = {"X-Voice": quote(voice), "X-Sampling-Rate": str(encoder.rate)}
+    answer = Response(media_type=encoder.media_type, headers=headers)
+    del answer.headers["content-length"]
+    return answer
+
+
+def with_seed(query: SpeechQuery, config: ServingConfig) -> SpeechQuery:
+    """Return a query whose seed follows from it, unless it or the settings have one, so that a repetition is the same file."""
+    seed = crc32(query.model_dump_json().encode()) if query.seed is None and config.seed is None else query.seed
+    return query.model_copy(update={"seed": seed})
+
+
 async def answer_range(query: SpeechQuery, request: Request) -> Response:
     """Answer with a range of the file, computed once. Without a seed, the query chooses it: all ranges are of one file."""
-    config = engine_of(request).config
     key = query.model_dump_json()
-    if query.seed is None and config.seed is None:
-        query = query.model_copy(update={"seed": crc32(key.encode())})
+    query = with_seed(query, engine_of(request).config)
     files: responses.FileCache = request.app.state.files
     if (found := files.get(key)) is None:
-        answer = answer_speech(query.model_copy(update={"stream": False, "stream_format": "audio"}), request, "inline")
+        answer = await answer_speech(
+            query.model_copy(update={"stream": False, "stream_format": "audio"}), request, "inline"
+        )
         assert isinstance(answer, responses.StreamedResponse)
         found = files.add(key, await answer.whole(), answer.headers)
     return responses.ranged(request.headers["range"], *found)
@@ -125,7 +154,11 @@ async def answer_range(query: SpeechQuery, request: Request) -> Response:
 async def create_captions(body: CaptionBody, request: Request) -> Response:
     """Speak a text; the answer is lines of JSON with parts of the audio and the times of the words."""
     stream = engine_of(request).submit(body.request(body.input))
-    (encoder,), headers = encoders_and_headers([stream], body, request, not body.stream)
+    (encoder,), headers = await encoders_and_headers([stream], body, request, not body.stream)
+    if body.second_format:
+        encoder.second = body.encoder(
+            stream.sampling_rate, engine_of(request).config, not body.stream, body.second_format
+        )
     last = partial(responses.details_of, stream, encoder.speed) if body.details else None
     chunks = responses.caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps, last)
     return responses.StreamedResponse(
@@ -143,7 +176,7 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     for number, text in enumerate(body.input):
         check_length(len(text), engine.config, f"input.{number}")
     streams = engine.submit_all([body.request(text) for text in body.input])
-    encoders, headers = encoders_and_headers(streams, body, request, whole=True)
+    encoders, headers = await encoders_and_headers(streams, body, request, whole=True)
     chunks = responses.zip_chunks(streams, encoders, pace_of(request.scope))
     return responses.StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
 
@@ -181,6 +214,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
             "vocoders": voices.vocoders(name),
             "noisy_vocoders": [vocoder for vocoder in voices.vocoders(name) if voices.has_noise(name, vocoder)],
             "sampling_rate": voices.sampling_rate(name),
+            **voices.about(name)._asdict(),
         }
         for name in voices.names
     ]
@@ -214,7 +248,7 @@ def engine_of(request: Request) -> Engine:
     return engine
 
 
-def encoders_and_headers(
+async def encoders_and_headers(
     streams: list[SpeechStream], body: Options, request: Request, whole: bool
 ) -> tuple[list[AudioEncoder], dict[str, str]]:
     """Make the encoders of a request's streams and the headers that describe them, and add them to its log line.
@@ -227,10 +261,18 @@ def encoders_and_headers(
     fields = {"voice": first.voice, "seed": first.seed, "characters": sum(map(len, texts))}
     fields |= {"texts": texts} if config.log_texts else {}
     request.scope.setdefault("log", {}).update(fields)
-    request.scope["streams"] = streams  # the gate logs their audio at the end
+    request.scope.setdefault("streams", []).extend(streams)  # the gate logs their audio at the end
     seeds = ",".join(str(stream.seed) for stream in streams)
     headers = {"X-Seed": seeds, "X-Voice": quote(first.voice), "X-Sampling-Rate": str(encoders[0].rate)}
+    if notes := [*model_notes(body.model), *await asyncio.to_thread(notes_on, streams, engine_of(request).voices)]:
+        headers["X-Note"] = ascii("; ".join(notes))[1:-1][:LONGEST_NOTE]
     return encoders, headers
+
+
+def notes_on(streams: list[SpeechStream], voices: Voices) -> list[str]:
+    """List what the texts of streams demand in vain, of several each with its number."""
+    found = ((number, note) for number, one in enumerate(streams) for note in voices.notes(one.voice, one.request.text))
+    return [note if len(streams) == 1 else f"input.{number}: {note}" for number, note in found]
 
 
 def cancel_all(streams: list[SpeechStream]) -> None:

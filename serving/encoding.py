@@ -81,18 +81,30 @@ class AudioEncoder:
         self._filter = Filter(rate, speed, self.rate) if speed != 1.0 or self.rate != rate else None
         self._file = Container(codec, self.rate, whole) if codec.container else Samples(name, self.rate, whole)
 
+        self.second: AudioEncoder | None = None  # for the same audio in another format
+        self._second_bytes = b""
+
+    def take_second(self) -> bytes:
+        """Return the bytes of the second file since the last call."""
+        taken, self._second_bytes = self._second_bytes, b""
+        return taken
+
     def seconds(self, audio: Tensor) -> float:
         """Return how long a part (n,) of audio lasts at the file's speed."""
         return len(audio) / self._input_rate
 
     def encode(self, audio: Tensor) -> bytes:
         """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for non-finite samples."""
+        if self.second is not None:
+            self._second_bytes += self.second.encode(audio)
         audio = audio.float() * self._volume
         samples = to_pcm(audio)  # without a filter, and to refuse what is not finite
         return self._file.write(samples if self._filter is None else to_pcm(self._filter.process(audio)))
 
     def finish(self) -> bytes:
         """Return the last bytes."""
+        if self.second is not None:
+            self._second_bytes += self.second.finish()
         last = torch.zeros(0) if self._filter is None else self._filter.finish()
         return self._file.write(to_pcm(last)) + self._file.finish()
 

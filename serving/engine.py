@@ -34,6 +34,7 @@ from serving.voices import Voices
 from synthesizer import Synthesizer
 
 WARM_UP = "Ready."
+LAST_MOMENT = 0.5  # seconds for the end of a thread that loads voices
 TICK = 0.05  # seconds between two checks for unfinished work
 
 log = logging.getLogger("serving")
@@ -66,6 +67,7 @@ class Engine:
         self._forecast, self._places = WorkForecast(), config.max_batch if config.batching else 1
         self._computed = 0.0  # seconds of audio in this round
         self._ready = self._aborting = False
+        self.is_left = False  # True if the thread still loads voices, which nothing can interrupt
         self.is_stopping = False  # True once it has stopped accepting requests
         self._streams: WeakSet[SpeechStream] = WeakSet()  # with a place; garbage-collected ones give it back
         self._inbox: deque[SpeechStream] = deque()
@@ -177,23 +179,25 @@ class Engine:
         thread, limit = self._thread, self.config.grace if grace is None else grace
         if thread is None:
             return True
-        end = time.monotonic() + limit
+        end = time.monotonic() + (limit if self._ready else 0.0)  # before that, nothing has been accepted
         while (is_busy := thread.is_alive() or len(self._streams) > 0) and time.monotonic() < end:
             await asyncio.sleep(TICK)
         await asyncio.to_thread(self.abort)
-        return not is_busy
+        return not (is_busy and self._ready)
 
     def abort(self) -> None:
         """Cut off all requests after their current part, and wait for the thread to end.
 
-        The process must not exit earlier: C++ code in a running thread would abort it.
+        The process must not exit earlier: C++ code in a running thread would abort it. While voices are being loaded, it only waits
+        for a moment.
         """
         self.begin_stop()
         with self._wake:
             self._aborting = True
             self._wake.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(None if self._ready or self.failure else LAST_MOMENT)
+            self.is_left = self._thread.is_alive()
 
     def _stream(self, request: SpeechRequest) -> SpeechStream:
         check_length(len(request.text), self.config)
@@ -208,6 +212,8 @@ class Engine:
         try:
             self.voices.load("cpu" if self.config.cpu else None)
             for voice in self.voices.all_loaded():
+                if self._aborting:
+                    return
                 warm_up(voice)
             self._ready = True
             self.metrics.ready.set(1)

@@ -44,7 +44,7 @@ class Gate:
         root = self.config.root_path
         path = scope["path"].removeprefix(root) if scope["path"].startswith(f"{root}/") else scope["path"]
         scope["path"] = canonical(path)
-        fields = scope.setdefault("log", {})
+        fields, scope["streams"] = scope.setdefault("log", {}), []
         start = time.monotonic()
         scope["pace"] = ReadingPace(self.config.idle_timeout)
         fields["request_id"] = secrets.token_hex(8)
@@ -54,7 +54,8 @@ class Gate:
                 fields["error"] = error.message
                 await error_response(error)(scope, receive, answer)
             else:
-                await self.app(as_get(scope), self._limit_body(scope, receive), answer)
+                # Routes expect the prefix in the path (ASGI), and the files of /docs have it.
+                await self.app(as_get(scope, root), self._limit_body(scope, receive), answer)
         except StallError as error:
             fields |= {"error": str(error), "disconnected": True}
             scope.get("state", {}).get("abort", bool)()  # closing would wait until the rest is read
@@ -162,8 +163,12 @@ def canonical(path: str) -> str:
     return f"/v1{name}" if name != inner or ROUTES.match(name) else path
 
 
-def as_get(scope: Scope) -> Scope:
-    """Return the scope of a GET for a HEAD of the API, whose body uvicorn leaves out. A speech would be computed in vain."""
+def as_get(scope: Scope, root: str) -> Scope:
+    """Return the app's scope of a request: with a prefix, and a GET for a HEAD of the API, whose body uvicorn leaves out.
+
+    A speech would be computed in vain, and has a HEAD of its own.
+    """
     path = scope["path"]
     is_read = path in OPEN_PATHS or (path.startswith(API) and path != SPEECH)
-    return {**scope, "method": "GET"} if is_read and scope.get("method") == "HEAD" else scope
+    method = "GET" if is_read and scope["method"] == "HEAD" else scope["method"]
+    return {**scope, "method": method, "path": f"{root}{path}"}

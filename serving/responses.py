@@ -120,10 +120,17 @@ async def audio_chunks(stream: SpeechStream, encoder: AudioEncoder, pace: Readin
     Threads encode: the last bytes of a long file take a second, in which the event loop answers others.
     """
     pace.begin()
-    async for audio in stream:
-        pace.add(encoder.seconds(audio))
-        if chunk := await asyncio.to_thread(encoder.encode, audio):
-            yield chunk
+    has_begun = False
+    try:
+        async for audio in stream:
+            pace.add(encoder.seconds(audio))
+            if chunk := await asyncio.to_thread(encoder.encode, audio):
+                has_begun = True
+                yield chunk
+    except RequestError:
+        if has_begun and (last := await asyncio.to_thread(encoder.finish)):
+            yield last  # what has been sent becomes a file with an end
+        raise
     if last := await asyncio.to_thread(encoder.finish):
         yield last
 
@@ -153,10 +160,19 @@ async def caption_chunks(
     async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
             words = word_times(await asyncio.to_thread(stream.new_words) if has_words else [], encoder.speed)
-            line = {"audio": base64.b64encode(chunk).decode(), "audio_format": encoder.media_type, "timestamps": words}
-            yield json.dumps(line).encode() + b"\n"
+            yield caption(encoder, chunk, words)
+        if encoder.second is not None and (last := encoder.take_second()):
+            yield caption(encoder, b"", [], last)
     if details is not None:
         yield json.dumps({"details": await asyncio.to_thread(details)}).encode() + b"\n"
+
+
+def caption(encoder: AudioEncoder, chunk: bytes, words: Sequence[Mapping[str, object]], last: bytes = b"") -> bytes:
+    """Return a line of JSON: a part of the file, and what there is of the second file since the line before."""
+    line = {"audio": base64.b64encode(chunk).decode(), "audio_format": encoder.media_type, "timestamps": words}
+    if encoder.second is not None:
+        line["second"] = base64.b64encode(last or encoder.take_second()).decode()
+    return json.dumps(line).encode() + b"\n"
 
 
 def word_times(words: Sequence[Word], speed: float) -> list[dict[str, str | float]]:
@@ -233,9 +249,9 @@ def handle_http_error(request: Request, error: Exception) -> Response:
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """List the methods that the interface's routes of a request's path have."""
+    """List the methods that the interface's routes of a request's path have; GET implies HEAD."""
     routes = [route for route in request.app.state.routes if route.matches(request.scope)[0] is not Match.NONE]
-    return sorted({method for route in routes for method in getattr(route, "methods", None) or ()})
+    return sorted({method for route in routes for method in getattr(route, "methods", None) or ()} - {"HEAD"})
 
 
 class File(NamedTuple):
@@ -278,11 +294,12 @@ def ranged(wanted: str, contents: bytes, headers: Mapping[str, str]) -> Response
 
 
 def details_of(stream: SpeechStream, speed: float) -> dict[str, Any]:
-    """Describe a finished stream: seconds to its first sound, whether the text is complete, both pictures and their seconds."""
+    """Describe a finished stream: when its first and its last sound were computed, whether it is complete, and both pictures."""
     speech = stream.speech
     mel = (speech.mel - speech.mel.min()) / (speech.mel.max() - speech.mel.min()).clamp(min=1e-5)
     return {
         "first": stream.first or 0.0,
+        "computed": stream.clock.progress - stream.start,
         "finished": speech.finished,
         "seconds": sum(part.seconds for part in speech.parts) / speed,  # without pauses
         "mel": picture(mel),  # (M, T)

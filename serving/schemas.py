@@ -18,7 +18,7 @@ Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 UpTo10 = Annotated[float, Field(ge=0, le=10)]
 LENGTH_IN_HEADER = frozenset({"wav", "flac"})  # formats whose readers trust the length that a header states
 OF_THE_ENGINE = {field.name for field in fields(SpeechRequest)}
-CASELESS = ("model", "response_format", "stream_format", "vocoder")
+CASELESS = ("model", "response_format", "second_format", "stream_format", "vocoder")
 
 
 def as_number(value: Any) -> Any:
@@ -76,12 +76,13 @@ class Options(BaseModel):
             kept["voice"] = voice["id"]
         return kept | {name: kept[name].lower() for name in CASELESS if isinstance(kept.get(name), str)}
 
-    def encoder(self, rate: int, config: ServingConfig, whole: bool) -> AudioEncoder:
-        """Make the encoder for audio of a rate, in Hz, of a file that is sent whole or in parts."""
-        output_rate = self.sample_rate or (config.pcm_rate if self.response_format == "pcm" else None)
+    def encoder(self, rate: int, config: ServingConfig, whole: bool, kind: Format | None = None) -> AudioEncoder:
+        """Make the encoder for audio of a rate, in Hz, of a file that is sent whole or in parts; `kind`: another format."""
+        kind = kind or self.response_format
+        output_rate = self.sample_rate or (config.pcm_rate if kind == "pcm" else None)
         speed = config.speed if self.speed is None else self.speed
         volume = config.volume if self.volume is None else self.volume
-        return AudioEncoder(self.response_format, rate, speed, output_rate, volume=volume, whole=whole)
+        return AudioEncoder(kind, rate, speed, output_rate, volume=volume, whole=whole)
 
     def request(self, text: str) -> SpeechRequest:
         """Make the engine's request for a text."""
@@ -120,6 +121,7 @@ class CaptionBody(Options):
     input: Annotated[str, Field(description="the text to speak")]
     stream: Annotated[bool, Field(description="a line of JSON for each part of the audio, or one for all of it")] = True
     return_timestamps: Annotated[bool, Field(description="list the words and their times")] = True
+    second_format: Annotated[Format | None, Field(description="also send the file in this format, as `second`")] = None
     details: Annotated[bool, Field(description="end with a line of details: the mel and the alignment as pictures")] = (
         False
     )

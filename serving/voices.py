@@ -10,7 +10,15 @@ import torch
 from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
 from common.inference.stages import acoustic_stages
-from common.inference.voice_folder import CONFIG, default_vocoder, find_checkpoint, read_voice_folder, voice_name
+from common.inference.voice_folder import (
+    CONFIG,
+    About,
+    about_voice,
+    default_vocoder,
+    find_checkpoint,
+    read_voice_folder,
+    voice_name,
+)
 from common.spec import VocoderInference
 from models import REGISTRY
 from serving.config import ServingConfig
@@ -26,11 +34,12 @@ OPENAI_VOICES = frozenset(
 
 
 class VoiceFiles(NamedTuple):
-    """A voice before it is loaded: its acoustic model, its vocoders by flag, and the default one's flag."""
+    """A voice before it is loaded: its acoustic model, its vocoders by flag, the default one's flag, what its folder says."""
 
     acoustic: Checkpoint
     vocoders: dict[str, Checkpoint]
     default_vocoder: str
+    about: About = About()
 
 
 class Voices:
@@ -90,12 +99,12 @@ class Voices:
         return acoustic_stages(self._loaded[name, GRIFFIN_LIM].acoustic).sentence_ends(text, column, is_whole)
 
     def notes(self, name: str, text: str) -> list[str]:
-        """List what a text demands of a loaded voice in vain. Texts with mistakes have none, since the request is refused."""
-        acoustic = self._loaded[name, GRIFFIN_LIM].acoustic
-        try:
-            return acoustic_stages(acoustic).notes(text, acoustic.options)
-        except DataError:
-            return []
+        """List what a loaded voice reads in vain. Takes a second for a long text, so threads call it."""
+        return self._loaded[name, GRIFFIN_LIM].notes(text, self.about(name).language)
+
+    def about(self, name: str) -> About:
+        """Return what the folder of a voice says of it. Raises RequestError for an unknown voice."""
+        return self._files[self.resolve(name)].about
 
     def resolve(self, name: str | None) -> str:
         """Return the name of a voice, found in any case: the default for None, "" and OpenAI's voices.
@@ -174,4 +183,6 @@ def read_folder(folder: Path) -> VoiceFiles:
     paths = read_voice_folder(folder, specs)
     found = [Checkpoint(spec, paths[spec.flag]) for spec in specs if spec.flag in paths]
     (acoustic, *_), vocoders = ([one for one in found if one.spec.role == role] for role in ("acoustic", "vocoder"))
-    return VoiceFiles(acoustic, {one.spec.flag: one for one in vocoders}, default_vocoder(folder, specs))
+    return VoiceFiles(
+        acoustic, {one.spec.flag: one for one in vocoders}, default_vocoder(folder, specs), about_voice(folder)
+    )

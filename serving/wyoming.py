@@ -274,11 +274,15 @@ class Handler(AsyncEventHandler):
         for text in texts:
             request = SpeechRequest(text=text, voice=exchange.voice, seed=exchange.seed, number=exchange.number)
             stream = self.engine.submit(request, self.visit)
+            notes = await asyncio.to_thread(self.engine.voices.notes, stream.voice, text)
             encoder = AudioEncoder("pcm", stream.sampling_rate, config.speed, volume=config.volume)
             exchange.number += 1
             try:
                 async for samples in audio_chunks(stream, encoder, self.pace):
-                    await self.write_event(AudioChunk(encoder.rate, WIDTH, 1, samples).event())
+                    event = AudioChunk(encoder.rate, WIDTH, 1, samples).event()
+                    event.data |= {"notes": notes} if notes else {}  # the protocol has no place of its own for them
+                    notes = []
+                    await self.write_event(event)
             except RequestError as error:
                 if error.code != NOTHING:
                     raise

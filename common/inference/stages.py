@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -14,10 +15,12 @@ from torch import Tensor
 from common import precision
 from common.audio.stft import SILENCE, AudioConfig
 from common.data.filelist import BadRows, NothingToSay
+from common.data.languages import notes_on_language
 from common.data.lexicon import Lexicon
 from common.draws import Draws
-from common.errors import UsageError
+from common.errors import DataError, UsageError, listed
 from common.fast import Request, accelerate
+from common.inference.config import LONG_LIST
 from common.inference.vocoders import MIN_FRAMES, LoadedModel, Numbers, time_call
 from common.layers import length_mask
 from common.quality.attention import attention_focus
@@ -151,6 +154,23 @@ def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
     """Return the stages of an acoustic model's spec."""
     assert isinstance(loaded.spec.inference, AcousticInference)
     return loaded.spec.inference
+
+
+def notes_on(loaded: LoadedModel, text: str, language: str | None = None) -> list[str]:
+    """List what a text demands of an acoustic model in vain, and its sentences in another than the voice's `language`, if known.
+
+    A text with mistakes has none, since it is refused.
+    """
+    try:
+        notes = acoustic_stages(loaded).notes(text, loaded.options)
+        dropped = acoustic_stages(loaded).unspoken(text, loaded.options)
+    except DataError:
+        return []
+    seen = [
+        repr(character) for character in dropped if unicodedata.category(character)[0] != "C"
+    ]  # others are invisible
+    notes += [f"the alphabet has no {listed(seen, LONG_LIST)}: left out"] if seen else []
+    return notes + (notes_on_language(text, language) if language else [])
 
 
 def use_lexicon(loaded: LoadedModel, lexicon: Lexicon) -> LoadedModel:

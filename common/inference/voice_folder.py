@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.errors import DataError, listed
 from common.files import parse_json
@@ -12,7 +12,7 @@ from common.inference.config import GRIFFIN_LIM
 from common.spec import ModelSpec
 
 ENDINGS = (".safetensors", ".pt", ".pth")
-CONFIG = "config.json"  # optional: {"name": …, "vocoder": …} and notes for readers
+CONFIG = "config.json"  # optional: {"name": …, "vocoder": …}, the fields of About, and notes for readers
 
 
 def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, Path]:
@@ -51,6 +51,25 @@ def default_vocoder(folder: Path, specs: Collection[ModelSpec]) -> str:
     if named not in (*own, GRIFFIN_LIM):
         raise DataError(f"{folder / CONFIG}: vocoder: {named!r}, expected one of {', '.join((*own, GRIFFIN_LIM))}")
     return str(named)
+
+
+class About(NamedTuple):
+    """What config.json says of a voice: its language by ISO 639-1, its speaker ("a woman"), and its share of wrong words."""
+
+    language: str = "en"
+    speaker: str = ""
+    words_wrong: float | None = None
+
+
+def about_voice(folder: Path) -> About:
+    """Read what config.json says of a voice; what is missing or no such value is left out, and the language is then English."""
+    config = read_config(folder)
+    language, speaker, wrong = (config.get(name) for name in About._fields)
+    return About(
+        language if isinstance(language, str) and language else About().language,
+        speaker if isinstance(speaker, str) else "",
+        float(wrong) if isinstance(wrong, (int, float)) and not isinstance(wrong, bool) else None,
+    )
 
 
 def voice_name(folder: Path) -> str:

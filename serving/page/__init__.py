@@ -13,7 +13,11 @@ from starlette.responses import Response
 from serving.config import FASTEST, SLOWEST, ServingConfig
 
 FOLDER = Path(__file__).parent
-FILES = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}  # by path; index.html is at /
+FILES = {
+    "": "text/html",
+    "page.css": "text/css",
+    **dict.fromkeys(("sound.js", "pictures.js", "shelf.js", "page.js"), "text/javascript"),
+}  # by path; index.html is at /
 POLICY = "; ".join(
     ["default-src 'self'", "connect-src 'self' blob:", "img-src 'self' data:", "object-src 'none'", "base-uri 'self'"]
 )
@@ -37,4 +41,12 @@ def _send(answer: Response, request: Request) -> Response:
 def settings_of(config: ServingConfig) -> dict[str, object]:
     """Return the values of the placeholders in index.html. `base` lets the page work without a slash at its address's end."""
     base = f"{config.root_path}/" if config.root_path else ""
-    return {"base": base, "most": config.max_characters, "speed": config.speed, "slowest": SLOWEST, "fastest": FASTEST}
+    key = "needed" if config.api_key else ""
+    return {
+        "key": key,
+        "base": base,
+        "most": config.max_characters,
+        "speed": config.speed,
+        "slowest": SLOWEST,
+        "fastest": FASTEST,
+    }

@@ -1,12 +1,11 @@
 "use strict";
-// The page: speaks through v1/audio/speech/timestamps, plays the samples while they arrive, and keeps speeches in the browser.
+// The page: speaks through v1/audio/speech/timestamps, and keeps what has arrived whatever happens then.
 
-const LEAD = 0.1; // seconds between the arrival of samples and their sound, against gaps
-const START = 3000; // milliseconds within which a browser starts its sound device
-const KEPT = 30; // speeches
-const MOST_KEPT = 60; // MB of them
 const at = (name) => document.getElementById(name);
 const settings = ["voice", "speed", "vocoder", "seed", "sigma", "denoising_strength"]; // fields, by the interface's names
+const SAMPLE = "Good morning. This is how I sound when I read you a sentence."; // by which a voice is heard
+const LARGEST_FILE = 400_000; // bytes of a text file
+const QUIET = 15; // seconds without a sign of the server, after which the page says so
 // Errors in a visitor's words, by their codes.
 const MESSAGES = {
   empty_text: "Please type a text first.",
@@ -19,74 +18,14 @@ const MESSAGES = {
   out_of_memory: "This text is too long for this machine. Please try a shorter one.",
   internal: "Something went wrong on the server. Please try again.",
   not_ready: "The voice is still being loaded, or the server is stopping. Please try again in a moment.",
+  invalid_api_key: "The server asks for its key. Please reload the page.",
 };
 let voices = [];
-let record = null; // the speech that is shown: text, words, rate, samples (Int16Array), length, done, settings, about
+let record = null; // the speech that is shown: text, words, rate, samples (Int16Array), length, mp3, done, part, settings, about
 let asked = null; // the settings and the text that `record` was asked for, as one string
 let reading = null; // AbortController of the answer that arrives
-
-// --- sound: samples scheduled one after another; a browser starts it only after a click or a key ---
-
-const sound = { context: null, playing: false, offset: 0, base: 0, scheduled: 0, sources: new Set() };
-
-function unlock() {
-  sound.context ??= new AudioContext();
-  if (sound.context.state === "suspended") sound.context.resume();
-}
-
-function position() {
-  if (!sound.playing) return sound.offset;
-  const heard = sound.offset + Math.max(0, sound.context.currentTime - sound.base);
-  return Math.min(heard, sound.scheduled / record.rate);
-}
-
-function silence() {
-  for (const source of sound.sources) source.stop();
-  sound.sources.clear();
-  sound.playing = false;
-}
-
-function pause() {
-  sound.offset = record ? position() : 0;
-  silence();
-  show();
-}
-
-function play(from) {
-  unlock();
-  silence();
-  Object.assign(sound, { playing: true, offset: from, base: sound.context.currentTime + LEAD, scheduled: Math.round(from * record.rate) });
-  schedule();
-  show();
-  setTimeout(checkSound, START);
-}
-
-function schedule() {
-  const { context } = sound;
-  const samples = record.samples.subarray(sound.scheduled, record.length);
-  if (!sound.playing || !samples.length) return;
-  let when = sound.base + sound.scheduled / record.rate - sound.offset;
-  if (when < context.currentTime) {
-    sound.base += context.currentTime + LEAD - when; // the samples are late
-    when = context.currentTime + LEAD;
-  }
-  const buffer = context.createBuffer(1, samples.length, record.rate);
-  buffer.getChannelData(0).set(Float32Array.from(samples, (sample) => sample / 32768));
-  const source = context.createBufferSource();
-  source.buffer = buffer;
-  source.connect(context.destination);
-  source.start(when);
-  source.onended = () => sound.sources.delete(source);
-  sound.sources.add(source);
-  sound.scheduled = record.length;
-}
-
-// Some browsers never start without a sound device.
-function checkSound() {
-  if (!sound.playing || sound.context.state === "running") return;
-  pause();
-  fail("This browser does not start its sound. The files below have the speech.");
-}
+let heardAt = 0; // when the server was last heard of, in milliseconds
+let slowLine = null; // whether the line is too slow for samples, once a whole speech has shown it
 
 // --- speaking ---
 
@@ -98,25 +37,65 @@ function request() {
 }
 
 async function speak() {
+  await stop(); // the newest text counts
   const body = request();
-  const own = new AbortController();
-  reading?.abort(); // the newest text counts
-  reading = own;
+  const own = (reading = new AbortController());
   clear();
   unlock();
   asked = JSON.stringify(body);
-  say("Speaking …");
+  heardAt = performance.now();
   show();
   try {
     check(body);
     const rate = voices.find((voice) => voice.id === body.voice)?.sampling_rate;
-    const options = { response_format: "pcm", sample_rate: rate, details: true };
-    await read(body, own, await ask({ ...body, ...options }, own.signal));
+    const packed = isSlow();
+    const formats = packed ? { response_format: "mp3" } : { response_format: "pcm", second_format: "mp3" };
+    await read(body, own, await ask({ ...body, ...formats, sample_rate: rate, details: true }, own.signal), packed);
   } catch (error) {
-    if (reading !== own) return; // a newer one has begun
+    if (reading !== own) return; // stopped, or a newer one has begun
+    console.warn(error);
+    await settle(say_error(error));
+  }
+  show();
+}
+
+function say_error(error) {
+  if (error instanceof SyntaxError) return "The server's answer cannot be read.";
+  if (!(error instanceof TypeError)) return error.message;
+  if (!navigator.onLine) return "This device is offline.";
+  return record ? "The connection to the server broke." : "The server does not answer. Is it still running?";
+}
+
+// The end of an answer. What has arrived of it is shown, played and kept, also if it is only a part.
+async function settle(problem = "") {
+  reading = null;
+  const speech = record;
+  if (speech) await decodeRest(speech);
+  if (!speech?.length) {
+    if (speech === record) clear();
+    fail(problem);
+    return;
+  }
+  usualPace = speech.length / speech.rate / (speech.arrivals.at(-1).time - speech.began);
+  speech.done = true;
+  speech.part = !speech.about;
+  speech.samples = speech.samples.slice(0, speech.length);
+  if (record === speech) finish();
+  if (problem) fail(`${problem} What has arrived of the speech is kept.`);
+  schedule();
+  keep(speech);
+}
+
+// Stops the sound, and the computing on the server, which ends when its client leaves.
+async function stop() {
+  const stopped = reading;
+  silence();
+  sound.offset = 0;
+  if (stopped) {
     reading = null;
-    clear();
-    fail(error instanceof TypeError ? "The server does not answer. Is it still running?" : error.message);
+    stopped.abort();
+    await settle();
+    say(record ? `Stopped after ${seconds().toFixed(1)} s of speech, which are kept.` : "Stopped.");
   }
   show();
 }
@@ -132,69 +111,68 @@ function check(body) {
 async function ask(body, signal) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal };
   const answer = await fetch("v1/audio/speech/timestamps", options);
-  if (answer.ok) return answer;
+  if (answer.ok && answer.body) return answer;
   const { error } = await answer.json().catch(() => ({}));
   throw fault(error ?? { message: `The server answered with ${answer.status} ${answer.statusText}` });
 }
 
 function fault({ code, message }) {
-  const words = message.replace(/ \(--[a-z-]+\)/g, "").replace(/^input: /, "").replace(/\.$/, "");
+  const words = String(message).replace(/ \(--[a-z-]+\)/g, "").replace(/^input: /, "").replace(/\.$/, "");
   return new Error(MESSAGES[code] ?? `${words[0].toUpperCase()}${words.slice(1)}.`);
 }
 
-async function read(body, own, answer) {
+async function read(body, own, answer, packed) {
   const seed = answer.headers.get("X-Seed");
-  const started = { text: body.input, words: [], samples: new Int16Array(2 ** 18), length: 0, done: false };
-  record = { ...started, rate: Number(answer.headers.get("X-Sampling-Rate")), when: Date.now(), settings: { ...body, seed } };
+  const started = { text: body.input, words: [], written: 0, samples: new Int16Array(2 ** 18), length: 0, mp3: [], done: false, part: false };
+  const measured = { arrivals: [], stalls: 0, began: performance.now() / 1000, packed };
+  const rate = Number(answer.headers.get("X-Sampling-Rate")) || 22050;
+  record = { ...started, ...measured, rate, when: Date.now(), settings: { ...body, seed }, asked: body, note: noteOf(answer) };
+  at("note").textContent = record.note;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     if (reading !== own) return;
+    heardAt = performance.now();
     const lines = (rest + part.value).split("\n");
     rest = lines.pop();
     lines.forEach((line) => take(JSON.parse(line)));
   }
   if (reading !== own) return;
-  if (!record.about) throw new Error("The speech ended early. Please try again.");
-  reading = null;
-  record.done = true;
-  record.samples = record.samples.slice(0, record.length);
-  finish();
-  keep(record);
+  if (!record.about) throw new Error("The speech ended early.");
+  const took = performance.now() / 1000 - record.began;
+  slowLine = packed || (took > 1.3 * record.about.computed + 1 && seconds() < 1.3 * took);
+  await settle();
 }
+
+// The header is ASCII, with Python's escapes of other characters.
+function noteOf(answer) {
+  const escaped = answer.headers.get("X-Note") ?? "";
+  const text = escaped.replace(/\\(?:x(..)|u(.{4})|U(.{8})|(.))/g, (_, ...codes) => codes[3] ?? String.fromCodePoint(parseInt(codes[0] ?? codes[1] ?? codes[2], 16)));
+  return text && `Note: ${text}.`;
+}
+
+const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 function take(line) {
   if (line.error) throw fault(line.error);
   if (line.details) record.about = line.details;
-  for (const word of line.timestamps ?? []) record.words.push(word);
-  if (line.audio) {
-    const bytes = Uint8Array.from(atob(line.audio), (letter) => letter.charCodeAt(0));
-    append(new Int16Array(bytes.buffer));
-  }
+  record.words.push(...(line.timestamps ?? []));
+  const packed = line.second ?? (record.packed ? line.audio : "");
+  if (packed) record.mp3.push(bytesOf(packed));
   if (line.timestamps?.length) write();
-}
-
-function append(samples) {
-  const isFirst = !record.length;
-  if (record.length + samples.length > record.samples.length) {
-    const larger = new Int16Array(2 * record.samples.length + samples.length);
-    larger.set(record.samples.subarray(0, record.length));
-    record.samples = larger;
-  }
-  record.samples.set(samples, record.length);
-  record.length += samples.length;
-  if (isFirst) open();
-  if (isFirst) play(0);
-  else schedule();
+  if (record.packed) decode(record, false);
+  else if (line.audio) append(new Int16Array(bytesOf(line.audio).buffer));
 }
 
 // --- what is shown ---
 
 const count = (number) => number.toLocaleString("en");
-const seconds = () => (record ? record.length / record.rate : 0);
 const clock = (time) => `${Math.floor(time / 60)}:${String(Math.floor(time % 60)).padStart(2, "0")}`;
-const say = (words) => (at("status").textContent = words);
 const fail = (words) => (at("error").textContent = words);
+
+function say(words) {
+  if (at("status").textContent !== words) at("status").textContent = words;
+}
 
 function clear() {
   silence();
@@ -202,6 +180,7 @@ function clear() {
   sound.offset = 0;
   fail("");
   say("");
+  at("note").textContent = "";
   at("player").hidden = at("about").hidden = true;
 }
 
@@ -225,42 +204,50 @@ function write() {
     parts.push(record.text.slice(written, start), element);
     written = start + word.word.length;
   }
+  record.written = written;
   place.replaceChildren(...parts, record.text.slice(written));
 }
 
+function offerFile(name, contents, type) {
+  URL.revokeObjectURL(at(name).href);
+  at(name).hidden = !contents;
+  if (contents) Object.assign(at(name), { href: URL.createObjectURL(new Blob(contents, { type })), download: `speech.${name}` });
+}
+
 function finish() {
-  const bytes = wav(record);
-  URL.revokeObjectURL(at("wav").href);
-  at("wav").href = URL.createObjectURL(new Blob([bytes], { type: "audio/wav" }));
-  at("wav").download = "speech.wav";
-  const { input, ...others } = record.settings;
-  at("mp3").href = `v1/audio/speech?${new URLSearchParams({ ...others, response_format: "mp3", text: input })}`; // the same seed: the same speech
+  offerFile("wav", [wav(record)], "audio/wav");
+  offerFile("mp3", record.mp3?.length && record.mp3, "audio/mpeg");
   document.querySelector(".files").hidden = false;
-  const limit = record.about.finished ? "" : " The voice reached its limit, so the end of the text may be missing.";
-  say(`${seconds().toFixed(1)} s of speech.${limit}`);
-  at("facts").textContent = `Voice ${record.settings.voice}, vocoder ${record.settings.vocoder}, seed ${record.settings.seed}, ${count(record.rate)} Hz; first sound after ${record.about.first.toFixed(2)} s.`;
+  const limit = record.about?.finished === false ? " The voice reached its limit, so the end of the text may be missing." : "";
+  say(`${seconds().toFixed(1)} s of speech${record.part ? ", a part of the text" : ""}.${limit}`);
+  at("note").textContent = record.note ?? "";
+  const first = record.about ? `; first sound after ${record.about.first.toFixed(2)} s` : "";
+  const { voice, vocoder, seed } = record.settings;
+  at("facts").textContent = `Voice ${voice}, vocoder ${vocoder}, seed ${seed}, ${count(record.rate)} Hz${first}.`;
   at("about").hidden = false;
+  for (const picture of document.querySelectorAll("figure")) picture.hidden = !record.about;
   draw();
 }
 
-function wav({ samples, rate }) {
-  const bytes = new DataView(new ArrayBuffer(44 + samples.byteLength));
-  const words = (place, text) => [...text].forEach((letter, i) => bytes.setUint8(place + i, letter.charCodeAt(0)));
-  [[0, "RIFF"], [8, "WAVE"], [12, "fmt "], [36, "data"]].forEach(([place, text]) => words(place, text));
-  [[4, 36 + samples.byteLength], [16, 16], [24, rate], [28, 2 * rate], [40, samples.byteLength]].forEach(([place, value]) => bytes.setUint32(place, value, true));
-  [[20, 1], [22, 1], [32, 2], [34, 16]].forEach(([place, value]) => bytes.setUint16(place, value, true));
-  new Int16Array(bytes.buffer, 44).set(samples);
-  return bytes.buffer;
+// What the large button does: nothing, so that it is hidden, while the first sound is awaited.
+function deed() {
+  if (asked !== JSON.stringify(request())) return "Speak";
+  if (sound.playing) return sound.waiting ? "" : "Pause";
+  if (reading) return record?.length ? "Go on" : "";
+  return record && sound.offset > 0 ? "Go on" : "Speak";
 }
 
 // The buttons, the seek bar and the word that is spoken.
 function show() {
-  const isNew = asked !== JSON.stringify(request());
-  const isPlaying = sound.playing || (reading !== null && !record);
-  at("speak").textContent = isNew || !isPlaying ? (record && !isNew && sound.offset > 0 ? "Go on" : "Speak") : "Pause";
+  if (sound.playing && !sound.waiting && !record.done && position() >= seconds() - 0.005) starve();
+  at("speak").textContent = deed();
+  at("speak").hidden = !deed();
+  at("stop").hidden = !(reading || sound.playing);
   at("play").classList.toggle("pauses", sound.playing);
   at("play").setAttribute("aria-label", sound.playing ? "Pause" : "Play");
-  if (!record) return;
+  if (reading || sound.waiting) say(progress());
+  else if (at("status").textContent.endsWith(" …") && record) say("");
+  if (!record?.length) return;
   const now = position();
   at("seek").max = seconds();
   at("seek").value = now;
@@ -274,6 +261,13 @@ function show() {
   }
 }
 
+function progress() {
+  const silent = Math.floor((performance.now() - heardAt) / 1000);
+  if (reading && silent >= QUIET) return `Nothing has come from the server for ${5 * Math.floor(silent / 5)} s; still waiting …`;
+  if (!record?.length) return "Waiting for the first sound …";
+  return sound.waiting ? `Loading, so that the sound does not stutter: ${Math.floor(seconds() - sound.offset)} of ${Math.ceil(reserve())} s …` : "Speaking …";
+}
+
 function light(now) {
   const place = at("spoken");
   const lit = [...place.children].findLast((word) => Number(word.dataset.start) <= now);
@@ -281,132 +275,57 @@ function light(now) {
   if (lit === before) return;
   before?.classList.remove("lit");
   lit?.classList.add("lit");
-  if (lit && (lit.offsetTop < place.scrollTop || lit.offsetTop + lit.offsetHeight > place.scrollTop + place.clientHeight))
-    place.scrollTop = lit.offsetTop - place.clientHeight / 3; // not scrollIntoView, which would move the page as well
-}
-
-// --- pictures: values of 0 to 255 in rows, drawn with axes ---
-
-function draw() {
-  if (!record?.about || !at("details").open) return;
-  const about = record.about;
-  picture(at("mel"), about.mel, "frequency bands", 160);
-  picture(at("alignment"), about.alignment, "symbols", 200);
-}
-
-function picture(canvas, { rows, columns, values }, label, height) {
-  const style = getComputedStyle(document.body);
-  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const scale = devicePixelRatio || 1;
-  const [width, left, below] = [canvas.clientWidth, 44, 34];
-  [canvas.width, canvas.height, canvas.style.height] = [width * scale, (height + below) * scale, `${height + below}px`];
-  const pen = canvas.getContext("2d");
-  pen.scale(scale, scale);
-  const image = new ImageData(columns, rows);
-  const bytes = atob(values);
-  const [from, to] = isDark ? [[19, 21, 24], [255, 224, 138]] : [[255, 255, 255], [20, 60, 110]];
-  for (let i = 0; i < rows * columns; i++) {
-    const place = 4 * ((rows - 1 - Math.floor(i / columns)) * columns + (i % columns)); // the first row is at the bottom
-    const value = bytes.charCodeAt(i) / 255;
-    for (let c = 0; c < 3; c++) image.data[place + c] = from[c] + value * (to[c] - from[c]);
-    image.data[place + 3] = 255;
-  }
-  const whole = new OffscreenCanvas(columns, rows);
-  whole.getContext("2d").putImageData(image, 0, 0);
-  pen.drawImage(whole, left, 0, width - left - 8, height);
-  pen.fillStyle = pen.strokeStyle = style.color;
-  pen.strokeRect(left, 0.5, width - left - 8, height - 1);
-  pen.font = "12px system-ui, sans-serif";
-  axes(pen, width - left - 8, left, height, label);
-}
-
-function axes(pen, width, left, height, label) {
-  const total = record.about.seconds;
-  const step = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].find((one) => (one / total) * width > 45) ?? 200;
-  pen.textAlign = "center";
-  for (let i = 0; i * step <= total; i++) {
-    const x = left + ((i * step) / total) * width;
-    pen.fillRect(x, height, 1, 4);
-    pen.fillText(Number((i * step).toFixed(1)), x, height + 15);
-  }
-  pen.fillText("seconds", left + width / 2, height + 30);
-  pen.translate(28, height / 2);
-  pen.rotate(-Math.PI / 2);
-  pen.fillText(label, 0, 0);
-}
-
-// --- earlier speeches, in the browser's own store ---
-
-const memory = []; // where there is no store, as in some private windows
-let store = null;
-
-const done = (request) =>
-  new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
-
-async function openStore() {
-  const request = indexedDB.open("speeches", 1);
-  request.onupgradeneeded = () => request.result.createObjectStore("speeches", { keyPath: "when" });
-  store = await done(request);
-}
-
-const speeches = (mode = "readwrite") => store.transaction("speeches", mode).objectStore("speeches");
-
-async function keep(speech) {
-  memory.push(speech);
-  try {
-    if (store) await done(speeches().put(speech));
-  } catch (error) {
-    console.warn(error); // the disk is full, for example: the speech stays until the page is closed
-  }
-  await trim();
-  list();
-}
-
-async function trim() {
-  memory.sort((a, b) => a.when - b.when);
-  const size = () => memory.reduce((sum, one) => sum + one.samples.byteLength, 0) / 1e6;
-  while (memory.length > 1 && (memory.length > KEPT || size() > MOST_KEPT)) {
-    const { when } = memory.shift();
-    if (store) await done(speeches().delete(when)).catch(console.warn);
-  }
-}
-
-function list() {
-  const items = [...memory].reverse().map((speech) => {
-    const [item, button, text, about] = ["li", "button", "span", "span"].map((name) => document.createElement(name));
-    text.textContent = speech.text;
-    about.textContent = `${speech.settings.voice}, ${clock(speech.length / speech.rate)}, ${new Date(speech.when).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}`;
-    [text.className, about.className, button.type] = ["excerpt", "about", "button"];
-    button.append(text, about);
-    button.onclick = () => replay(speech);
-    item.append(button);
-    return item;
-  });
-  document.querySelector("#history ol").replaceChildren(...items);
-  at("history").hidden = !items.length;
+  if (!lit || (lit.offsetTop >= place.scrollTop && lit.offsetTop + lit.offsetHeight <= place.scrollTop + place.clientHeight)) return;
+  const line = parseFloat(getComputedStyle(place).lineHeight); // whole lines, so that none is cut
+  place.scrollTop = Math.floor((lit.offsetTop - place.clientHeight / 3) / line) * line; // not scrollIntoView, which would move the page as well
 }
 
 function replay(speech) {
-  reading?.abort();
-  reading = null;
-  clear();
-  record = speech;
-  open();
-  finish();
-  play(0);
-  at("player").scrollIntoView({ block: "nearest" });
-}
-
-async function forget() {
-  memory.length = 0;
-  if (store) await done(speeches().clear()).catch(console.warn);
-  list();
+  stop().then(() => {
+    clear();
+    record = { ...speech, done: true };
+    setText(speech.text);
+    for (const name of settings) if (speech.asked?.[name] !== undefined) setField(name, speech.asked[name]);
+    countText();
+    asked = JSON.stringify(request());
+    open();
+    finish();
+    play(0);
+    at("player").scrollIntoView({ block: "nearest" });
+  });
 }
 
 // --- the form ---
+
+// Put a text into the field; the one that it takes the place of can come back.
+function setText(text) {
+  const before = at("text").value;
+  at("back").hidden = !before.trim() || before === text;
+  at("back").onclick = () => setText(before);
+  at("text").value = text;
+  remember("text", text);
+  countText();
+  show();
+}
+
+function setField(name, value) {
+  const field = at(name);
+  if (!field.options || [...field.options].some((option) => option.value === value)) field.value = value;
+  if (name === "voice") fillVocoders();
+  if (name === "vocoder") showNoise();
+}
+
+async function openFile(file) {
+  try {
+    if (file.size > LARGEST_FILE) throw new Error(`larger than ${count(LARGEST_FILE / 1000)} kB`);
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    if (text.includes("\0")) throw new Error("no text");
+    fail("");
+    setText(text.trim());
+  } catch (error) {
+    fail(`${file.name}: ${error instanceof TypeError ? "no text in UTF-8" : error.message}. Please choose a text file.`);
+  }
+}
 
 function countText() {
   const found = [...at("text").value].length;
@@ -414,6 +333,35 @@ function countText() {
   at("counter").textContent = `${count(found)} of ${count(most)} characters`;
   at("counter").classList.toggle("over", found > most);
   at("speed-shown").textContent = `${Number(at("speed").value).toFixed(2)}×`;
+  writeCode();
+}
+
+// The request for the current settings, as programs send it.
+function writeCode() {
+  const body = JSON.stringify({ ...request(), response_format: "wav" });
+  const url = new URL("v1/audio/speech", document.baseURI).href;
+  const key = document.body.dataset.key;
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  at("curl").textContent = `curl ${quoted(url)} -H 'Content-Type: application/json'${key && ' -H "Authorization: Bearer $TTS_API_KEY"'} -o speech.wav -d ${quoted(body)}`;
+  const headers = `{"Content-Type": "application/json"${key && ', "Authorization": f"Bearer {os.environ[\'TTS_API_KEY\']}"'}}`;
+  at("python").textContent = [
+    `import json, ${key && "os, "}urllib.request\n`,
+    `body = ${body}`,
+    `request = urllib.request.Request(${JSON.stringify(url)}, json.dumps(body).encode(), ${headers})`,
+    'with urllib.request.urlopen(request) as answer, open("speech.wav", "wb") as file:\n    file.write(answer.read())',
+  ].join("\n");
+}
+
+async function copy(button) {
+  const place = at(button.dataset.copies);
+  try {
+    await navigator.clipboard.writeText(place.textContent);
+  } catch {
+    getSelection().selectAllChildren(place); // no clipboard without TLS: select it
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), 2000);
 }
 
 function fillVoices() {
@@ -421,23 +369,63 @@ function fillVoices() {
   fillVocoders();
 }
 
+const chosenVoice = () => voices.find(({ id }) => id === at("voice").value);
+
 function fillVocoders() {
-  const voice = voices.find(({ id }) => id === at("voice").value);
+  const voice = chosenVoice();
   at("vocoder").replaceChildren(...(voice?.vocoders ?? []).map((name) => new Option(name, name)));
+  at("who").textContent = voice ? describe(voice) : "";
+  at("sample").hidden = !voice;
+  silenceSample();
   showNoise();
 }
 
+function describe({ speaker, language, words_wrong: wrong }) {
+  let name = language;
+  try {
+    name = new Intl.DisplayNames("en", { type: "language" }).of(language);
+  } catch (error) {
+    console.warn(error); // no code of a language
+  }
+  const clear = typeof wrong === "number" ? `; a listener program gets ${Math.max(1, Math.round(100 * wrong))} words in 100 wrong` : "";
+  return `${name}${speaker ? `, the voice of ${speaker}` : ""}${clear}.`;
+}
+
+// --- a voice by a click ---
+
+let sample = null;
+
+function silenceSample() {
+  sample?.pause();
+  sample = null;
+  at("sample").textContent = "Hear this voice";
+}
+
+function playSample() {
+  if (sample) return silenceSample();
+  if (sound.playing) pause();
+  const query = new URLSearchParams({ voice: at("voice").value, text: SAMPLE, seed: 1 });
+  sample = new Audio(`v1/audio/speech?${query}`);
+  sample.volume = Number(at("volume").value);
+  at("sample").textContent = "Stop the sample";
+  sample.onended = silenceSample;
+  sample.onerror = () => {
+    silenceSample();
+    fail("This voice could not be heard. Please try again in a moment.");
+  };
+  sample.play().catch((error) => error.name === "AbortError" || sample?.onerror?.());
+}
+
 function showNoise() {
-  const voice = voices.find(({ id }) => id === at("voice").value);
-  for (const field of document.querySelectorAll(".noise")) field.hidden = !voice?.noisy_vocoders.includes(at("vocoder").value);
+  for (const field of document.querySelectorAll(".noise")) field.hidden = !chosenVoice()?.noisy_vocoders.includes(at("vocoder").value);
 }
 
 function press() {
-  const isNew = asked !== JSON.stringify(request());
-  if (isNew) speak();
-  else if (sound.playing) pause();
-  else if (record && sound.offset > 0) play(sound.offset);
-  else if (!reading) speak();
+  silenceSample();
+  const wanted = deed();
+  if (wanted === "Speak") speak();
+  else if (wanted === "Pause") pause();
+  else if (wanted) play(sound.offset);
 }
 
 async function loadVoices() {
@@ -446,21 +434,22 @@ async function loadVoices() {
   if (data) {
     voices = data;
     fillVoices();
+    countText();
     say("");
+    show();
   } else if (error && error.code !== "not_ready") {
     say("");
     fail(fault(error).message);
   } else {
-    say("The voice is being loaded …");
+    say(answer ? "The voice is being loaded …" : "The server does not answer; trying again …");
     setTimeout(loadVoices, 1000);
   }
 }
 
-async function begin() {
-  at("text").value = localStorage.getItem("text") ?? at("text").value;
-  at("limit").textContent = `This browser keeps the latest ${KEPT}, up to ${MOST_KEPT} MB, until you delete them.`;
-  document.addEventListener("input", () => {
-    localStorage.setItem("text", at("text").value);
+function listenToForm() {
+  document.addEventListener("input", ({ target }) => {
+    remember("text", at("text").value);
+    if (target === at("text")) at("back").hidden = true;
     if (!sound.playing) fail("");
     countText();
     show();
@@ -473,30 +462,55 @@ async function begin() {
     clicks = 0;
   });
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !at("stop").hidden) stop();
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.target !== at("text")) return;
     event.preventDefault();
+    silenceSample();
     speak();
   });
+  at("stop").onclick = stop;
   at("voice").onchange = fillVocoders;
   at("vocoder").onchange = showNoise;
+  at("sample").onclick = playSample;
+  at("file").onchange = () => at("file").files[0] && openFile(at("file").files[0]).then(() => (at("file").value = ""));
+  for (const button of document.querySelectorAll("[data-text]")) button.onclick = () => setText(button.dataset.text);
+  for (const button of document.querySelectorAll("[data-copies]")) button.onclick = () => copy(button);
+}
+
+function listenToDrops() {
+  const hasFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+  addEventListener("dragover", (event) => hasFile(event) && event.preventDefault());
+  addEventListener("drop", (event) => {
+    if (!hasFile(event)) return;
+    event.preventDefault();
+    openFile(event.dataTransfer.files[0]);
+  });
+}
+
+function listenToPlayer() {
   at("play").onclick = () => (sound.playing ? pause() : play(sound.offset));
   at("seek").oninput = () => seek(Number(at("seek").value));
+  at("volume").oninput = () => {
+    if (sound.volume) sound.volume.gain.value = Number(at("volume").value);
+    remember("volume", at("volume").value);
+  };
   at("spoken").onclick = (event) => event.target.dataset.start && seek(Number(event.target.dataset.start));
   at("details").ontoggle = draw;
-  at("forget").onclick = forget;
+  at("forget").onclick = () => confirm(`Delete all ${memory.length} speeches?`) && forget();
   addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  setInterval(() => sound.playing && show(), 50);
+  setInterval(() => (sound.playing || reading) && show(), 50);
+}
+
+function begin() {
+  at("text").value = note("text") ?? at("text").value;
+  at("volume").value = note("volume") ?? 1;
+  listenToForm();
+  listenToDrops();
+  listenToPlayer();
   countText();
   loadVoices();
-  try {
-    await openStore();
-    memory.push(...(await done(speeches("readonly").getAll())));
-  } catch (error) {
-    console.warn(error);
-  }
-  await trim();
-  list();
+  openStore();
 }
 
 function seek(time) {

@@ -19,6 +19,7 @@ from serving.engine import Engine
 from synthesizer import EMBEDDED
 from tests.serving.conftest import (
     HEADERLESS,
+    LONG,
     app_of,
     decode,
     make_engine,
@@ -277,7 +278,11 @@ def test_head_has_the_headers_of_get(app: FastAPI) -> None:
         answers = [call(app, method, path) for method in ("HEAD", "GET")]
         assert [answer.status_code for answer in answers] == [200, 200]
         assert len({answer.headers["content-type"] for answer in answers}) == 1
-    assert call(app, "HEAD", SPEECH, params={"text": "Two."}).status_code == 405
+    answer = call(app, "HEAD", SPEECH, params={"text": "Two.", "response_format": "opus"})
+    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, b"", "audio/ogg")
+    assert "content-length" not in answer.headers and answer.headers["x-sampling-rate"] == "48000"
+    for query in ({}, {"text": "Two.", "voice": "nobody"}, {"text": "a" * 4097}):
+        assert call(app, "HEAD", SPEECH, params=query).status_code == 400
 
 
 def test_unknown_paths_and_methods_and_faults_have_the_shape_of_errors(engine: Engine) -> None:
@@ -365,3 +370,52 @@ def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
         voices = call(app, "GET", "/v1/voices").json()["data"]
     assert {voice["id"]: voice["default"] for voice in voices} == {"embedded": True, "heart": False, "Жанна": False}
     assert response.status_code == 200 and response.headers["x-voice"] == "%D0%96%D0%B0%D0%BD%D0%BD%D0%B0"
+
+
+def test_all_that_docs_loads_is_below_the_prefix(engine: Engine) -> None:
+    """Whether a proxy takes the prefix away or leaves it."""
+    app = app_of(engine, root_path="/speech")
+    for prefix in ("/speech", ""):
+        page = call(app, "GET", f"{prefix}/docs").text
+        files = re.findall(r"""(?:src|href)="([^"]+)"|url: '([^']+)'""", page)
+        assert len(files) >= 3
+        for url in map("".join, files):
+            assert url.startswith("/speech/")
+            assert call(app, "GET", url.replace("/speech", prefix, 1)).status_code == 200, url
+
+
+@pytest.mark.parametrize("path", ["speech", "speech/timestamps", "speech/batch"])
+def test_every_endpoint_says_what_is_left_out(app: FastAPI, path: str) -> None:
+    text = "Guten Tag, wie geht es Ihnen? A \u2603."
+    answer = call(app, "POST", f"/v1/audio/{path}", json={"input": ["Two.", text] if "batch" in path else text})
+    note = answer.headers["x-note"].encode().decode("unicode_escape")
+    assert "the alphabet has no '\u2603': left out" in note and "seems to be German" in note
+    assert ("input.1: " in note) == ("batch" in path)
+
+
+def test_a_player_that_asks_for_all_bytes_is_streamed_to(app: FastAPI) -> None:
+    """With the seed of its later ranges, so that all are of one speech."""
+    query = {"text": "Two. Three.", "response_format": "pcm"}
+    whole = call(app, "GET", SPEECH, params=query, headers={"range": "bytes=0-"})
+    assert (whole.status_code, "content-length" in whole.headers) == (200, False)
+    part = call(app, "GET", SPEECH, params=query, headers={"range": "bytes=1000-1999"})
+    assert part.status_code == 206 and part.content == whole.content[1000:2000]
+    assert part.headers["x-seed"] == whole.headers["x-seed"]
+
+
+def test_captions_may_have_a_second_file(app: FastAPI) -> None:
+    """The same sound in another format, as parts beside those of the first."""
+    body = {"input": LONG, "seed": 3, "response_format": "pcm", "sample_rate": 22050, "second_format": "MP3"}
+    answer = call(app, "POST", "/v1/audio/speech/timestamps", json=body)
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    first, second = (b"".join(base64.b64decode(line[name]) for line in lines) for name in ("audio", "second"))
+    samples, rate = decode(second)
+    assert first == pcm(LONG) and rate == 22050
+    assert (
+        len(samples) == pytest.approx(len(first) / 2, abs=0.1 * rate)
+        and sum(bool(line["second"]) for line in lines) > 2
+    )
+    sound = np.frombuffer(first, "<i2") / 32768
+    shift = int(np.argmax(np.correlate(samples[: len(sound)], sound[2000:-2000], "valid"))) - 2000
+    both = sound[: len(samples) - shift][5000:20000], samples[shift:][5000:20000]
+    assert np.corrcoef(*both)[0, 1] > 0.98

@@ -16,11 +16,11 @@ from starlette.types import Message
 from common.audio.audio_processing import to_pcm
 from serving import responses
 from serving.encoding import AudioEncoder
-from serving.errors import RequestError, timeout_error
+from serving.errors import RequestError, not_ready_error, timeout_error
 from serving.limits import ReadingPace
 from serving.responses import FileCache, StreamedResponse, audio_chunks, error_event, zip_chunks
 from serving.stream import SpeechStream
-from tests.serving.conftest import make_stream, pcm, run
+from tests.serving.conftest import decode, make_stream, pcm, run
 from tests.serving.test_app import SPEECH, call
 
 PART = torch.linspace(-1, 1, 100)
@@ -107,7 +107,8 @@ def test_an_archive_has_an_error_in_place_of_a_stream_that_fails() -> None:
 @pytest.mark.parametrize(
     ("wanted", "part"),
     [
-        ("bytes=0-", slice(0, None)),
+        ("bytes=0-", 200),
+        ("bytes=0-99999999", slice(0, None)),
         ("bytes=100-199", slice(100, 200)),
         ("bytes=-7", slice(-7, None)),
         ("bytes=100-99999999", slice(100, None)),
@@ -142,3 +143,15 @@ def test_the_latest_files_are_kept_within_the_limits(monkeypatch) -> None:
         assert files.add(key, bytes(size), {"x-seed": "3", "content-length": "7"}) == (bytes(size), {"x-seed": "3"})
         kept.append("".join(name for name in "abcdef" if files.get(name)))
     assert kept == ["a", "ab", "abc", "bcd", "de", ""]
+
+
+async def test_a_stream_that_is_cut_ends_as_its_format_does() -> None:
+    """The last page of an Ogg file says that it is the last; what has been sent decodes."""
+    stream = make_stream(torch.rand(22050) - 0.5, torch.zeros(22050), not_ready_error(is_stopping=True))
+    chunks: list[bytes] = []
+    with pytest.raises(RequestError, match="is stopping"):
+        async for chunk in audio_chunks(stream, AudioEncoder("opus", 22050), ReadingPace(60)):
+            chunks.append(chunk)
+    file = b"".join(chunks)
+    last = file.rindex(b"OggS")
+    assert file[last + 5] & 4 and len(decode(file)[0]) == pytest.approx(2 * 48000, abs=1000)

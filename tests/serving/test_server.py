@@ -18,6 +18,8 @@ from serving.config import parse_args
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest
+from synthesizer import EMBEDDED
+from tests.recipe import ROOT, start
 from tests.serving.conftest import LONG, own_engine, pcm, run, sample
 from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess
 
@@ -172,3 +174,17 @@ async def test_the_grace_ends_a_visit(engine: Engine) -> None:
             engine.submit(SpeechRequest(text="Two."), visit)
     assert len(stream.speeches) < 80 and sample(engine, "tts_queue_length") == 0  # cut off
     assert calls == ["stop"]
+
+
+def test_sigterm_ends_a_server_that_still_loads(tmp_path: Path) -> None:
+    """At once, since it has accepted nothing, and well: forty voices take far longer than their first second."""
+    for number in range(40):
+        (tmp_path / f"voice{number}").symlink_to(EMBEDDED / "heart")
+    process = start(ROOT / ".venv" / "bin" / "python", "-m", "serving", "--cpu", "--port", 0, "--voices", tmp_path)
+    assert process.stdout is not None
+    while "listening" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    rest, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and '"ready"' not in rest and "Traceback" not in errors
+    assert "stopping" in rest and "terminate called" not in errors
