@@ -9,13 +9,18 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 
 from common.run.child import LAUNCHED
 from common.system import signals
 
 NOHUP = [(number, signal.SIG_IGN) for number in signals("SIGHUP")]
+
+
+class Stopped(Exception):
+    """A signal within `StopRequest.at_once`."""
 
 
 class StopRequest:
@@ -35,6 +40,7 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         self._calls = itertools.count()  # next() is atomic: a second signal may interrupt the first's handler
         self._since = math.inf
+        self._ends_at_once = False
 
     @property
     def is_requested(self) -> bool:
@@ -45,6 +51,17 @@ class StopRequest:
     def exit_code(self) -> int:
         """130 after Ctrl-C and 129 after SIGHUP, as shells expect; 0 after SIGTERM, which schedulers send to free a machine."""
         return 0 if self.signal in (None, signal.SIGTERM) else 128 + self.signal
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let the first signal raise Stopped within the block: for work that has nothing to save. Raises it if there was one."""
+        self._ends_at_once = True
+        try:
+            if self.is_requested:
+                raise Stopped
+            yield
+        finally:
+            self._ends_at_once = False
 
     def __enter__(self) -> StopRequest:
         heard = self.SIGNALS if threading.current_thread() is threading.main_thread() else ()
@@ -65,6 +82,8 @@ class StopRequest:
                 raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
+        if self._ends_at_once:
+            raise Stopped
         again = "; once more to stop without saving" if number == signal.SIGINT and LAUNCHED not in os.environ else ""
         with suppress(OSError, RuntimeError):  # of a closed terminal; of one that is written to at this moment
             print(f"stopping after this step{again}", file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ from studio.plan.commands import (
     train_argv,
     usable_threads,
 )
-from studio.plan.file import MODELS, NEED, ModelPlan, Plan, write_plan
+from studio.plan.file import MODELS, NEED, VERDICT, ModelPlan, Plan, write_plan
 from studio.plan.inputs import EMBEDDED_NAME, Material, Starts, audio_of, count_weights, find_starts, read_material
 from studio.project import Project
 
@@ -80,7 +80,8 @@ def main(argv: list[str] | None = None) -> None:
     material, starts = read_material(project), find_starts(options.start)
     check_rate(material, starts)
     plan = Plan(seed=options.seed, threads=usable_threads(), cpu=options.cpu, models={})
-    waiting, left = trainable_models(), options.budget
+    verdict = proposal.verdict_minutes(options.budget)
+    waiting, left = trainable_models(), None if options.budget is None else options.budget - verdict * MINUTE / HOUR
     usual, measured = dict[str, int](), dict[str, Figures]()
     while waiting:
         spec, done = waiting[0], [MODELS[name] for name in plan.models]
@@ -105,6 +106,9 @@ def main(argv: list[str] | None = None) -> None:
         print("\n".join(describe(spec, plan, project, found.figures)), flush=True)
     planned = {name: settings.epochs for name, settings in plan.models.items()}
     notes: dict[str, Any] = {"machine": {name: asdict(figures) for name, figures in measured.items()}}
+    if options.budget is not None:
+        notes[VERDICT] = verdict
+        print(f"the verdict: {duration(MINUTE * verdict)} of the limit")
     if need := proposal.describe_need(usual, planned, measured, options.budget or 0.0):
         notes[NEED] = need
         print(need)

@@ -20,6 +20,7 @@ from models import REGISTRY
 
 VERSION = 1
 NEED = "need"  # in the notes: what a short time limit lacks, in words
+VERDICT = "verdict_minutes"  # of `notes`: what the time limit leaves for the verdict
 # The models of a voice in the order of their training: what takes minutes comes first.
 MODELS: dict[str, ModelSpec] = dict(sorted(REGISTRY.items(), key=lambda item: not item[1].takes_minutes))
 

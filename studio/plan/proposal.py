@@ -29,6 +29,7 @@ FEWEST_MINUTES = 5.0
 CHANCE = 0.1  # of the usual epochs; with 6 of 100, WaveGlow lost to a vocoder of minutes by far (docs/own-voice.md)
 WORTH_MEASURING = 5 / 60  # hours for one that takes hours; with fewer it could not win
 FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
+VERDICT, MOST_VERDICT = 0.1, 6.0  # of the time limit; at most, in minutes
 SHARPENING, MOST_SHARPENING, FEWEST_SHARPENING = 0.2, 20.0, 2.0  # of a model's hours; at most and at least, in minutes
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
@@ -176,6 +177,11 @@ def describe_need(
     seconds = sum(expected_seconds(epochs, every[name], figures[name]) for name, epochs in usual.items()) / OVERHEAD
     whole = ", ".join(f"{usual[name]} of {name} (this plan: {planned[name]})" for name in short)
     return f"{duration(HOUR * limit)} is far too little here: about {seconds / HOUR:.1f} h are needed for the usual epochs, {whole}"
+
+
+def verdict_minutes(hours: float | None) -> float:
+    """Choose the minutes of a time limit in which the finished voice is judged."""
+    return MOST_VERDICT if hours is None else round(min(MOST_VERDICT, VERDICT * hours * HOUR / MINUTE), 2)
 
 
 def describe_hopeless(

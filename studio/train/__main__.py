@@ -25,7 +25,7 @@ from common.errors import DataError, exit_on_user_error, listed, require_posix
 from common.files import display_path
 from common.options import from_options
 from common.progress import HOUR, MINUTE, counted, duration
-from common.run.interrupt import StopRequest
+from common.run.interrupt import Stopped, StopRequest
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.arguments import project_parser
@@ -54,7 +54,12 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"stopped: {project.command('studio.train')} resumes it")
                 return stop.exit_code
         print("speaking validation lines for the verdict …", flush=True)
-        verdict = write_voice(project, plan, progress)
+        try:
+            with stop.at_once():
+                verdict = write_voice(project, plan, progress)
+        except Stopped:
+            print(f"stopped before the verdict: {project.command('studio.train')} speaks the lines again")
+            return stop.exit_code
     voice = display_path(project.voice)
     print("\n".join(["", *verdict, ""]))
     print(f"the voice: {voice}\nnext:\n    python inference.py --voice {shlex.quote(voice)} -i phrases/phrase.txt")

@@ -13,14 +13,21 @@ import numpy as np
 from common.audio.audio_processing import load_audio
 from common.errors import DataError
 from common.inference.voice_folder import read_config
+from common.progress import counted
 from common.quality.evaluators import VoiceEmbedder
-from common.quality.report import ReportLine, System, capped_error_rate, mean
+from common.quality.report import Interval, ReportLine, System, bootstrap, capped_error_rate, mean, pooled_rate
 
 SPEAKER = "speaker"  # the measure of likeness: among the values of a line
 SHORTEST = 0.4  # seconds of a clip whose voice can be compared
 CLOSE_WORDS = 0.02  # share of words: systems as close as this are understood equally well
 CLOSE_VOICE = 0.01  # of likeness, similarly
-STUMBLES = "skips", "repeats"  # of attention: where words are not counted, they say how surely a voice reads
+LEAST_LINES = 10  # for a verdict
+ENOUGH_WAY = 0.2  # of the way from the embedded voice's likeness to the recordings' own: after one step it was 0.07
+BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
+MEASURES = (
+    (SPEAKER,),
+    ("skips", "repeats"),
+)  # the second: stumbles of attention: where words are not counted, they say how surely it reads
 CLOSE_STUMBLES, FAR_STUMBLES = 0.5, 1.0  # a line
 FAR_WORDS = 0.1  # a voice with this many more wrong words is the worse one, however close to the speaker
 KEY = "verdict"  # in config.json of a voice
@@ -30,6 +37,9 @@ EFFORT = "easier to understand", "as easy to understand", "harder to understand"
 NEARNESS = "further from the speaker", "no closer to the speaker", "closer to the speaker"
 ADVICE = (
     "use the embedded voice (no --voice) until this one is better; more minutes of speech and a longer training help"
+)
+UNDECIDED_ADVICE = (
+    "listen to both voices and judge for yourself; more minutes of speech give more lines and a clear verdict"
 )
 
 
@@ -71,9 +81,7 @@ class Score(NamedTuple):
 
 def score(system: System) -> Score:
     """Score a system."""
-    measures = [(SPEAKER,), STUMBLES]
-    values = [[sum(line.values.get(name, math.nan) for name in names) for line in system.lines] for names in measures]
-    likeness, stumbles = (mean(np.array(found)) for found in values)
+    likeness, stumbles = (mean(np.array(_values(system.lines, names))) for names in MEASURES)
     return Score(capped_error_rate(system), likeness, stumbles)
 
 
@@ -91,33 +99,53 @@ def choose_vocoder(systems: Mapping[str, System], preferred: Sequence[str]) -> s
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A voice's score beside those of the embedded voice and of the recordings; `unmeasured` says what is missing and why."""
+    """A voice's score beside those of the embedded voice and of the recordings; `unmeasured` says what is missing and why.
+
+    The differences are over lines, with 95 % intervals: wrong words beyond those of the embedded voice (`harder`), likeness beyond
+    its own (`closer`), and stumbles a line beyond its own, where words are not counted (`less_sure`); nan: not measured.
+    """
 
     voice: Score
     embedded: Score
     recordings: Score
+    harder: Interval
+    closer: Interval
+    less_sure: Interval
     count: int  # lines
     unmeasured: str = ""
 
     @property
-    def harder(self) -> float:
-        """Wrong words beyond those of the embedded voice; nan if they are not counted."""
-        return self.voice.words - self.embedded.words
+    def way(self) -> float:
+        """Share of the way from the embedded voice's likeness to the recordings' own; nan if it is not measured."""
+        whole = self.recordings.likeness - self.embedded.likeness
+        return self.closer.value / whole if whole > CLOSE_VOICE else math.nan
 
     @property
-    def closer(self) -> float:
-        """Likeness beyond that of the embedded voice; nan if it is not measured."""
-        return self.voice.likeness - self.embedded.likeness
+    def wanted(self) -> float:
+        """The likeness that a voice must have beyond the embedded one's: a share of the way to the recordings' own."""
+        whole = self.recordings.likeness - self.embedded.likeness
+        return max(CLOSE_VOICE, ENOUGH_WAY * whole) if whole == whole else CLOSE_VOICE
 
     @property
-    def less_sure(self) -> float:
-        """Stumbles a line beyond those of the embedded voice; nan where wrong words say more, or if they are not counted."""
-        return self.voice.stumbles - self.embedded.stumbles if math.isnan(self.harder) else math.nan
+    def outcome(self) -> str:
+        """BETTER or WORSE where enough lines show it, UNDECIDED where they do not, "" where nothing is measured."""
+        measured = [found for found in (self.harder, self.closer, self.less_sure) if not math.isnan(found.value)]
+        if not measured:
+            return ""
+        if self.count < LEAST_LINES:
+            return UNDECIDED
+        is_unclear = self.harder.low > CLOSE_WORDS and self.harder.value > FAR_WORDS
+        is_unsure = self.less_sure.low > CLOSE_STUMBLES and self.less_sure.value > FAR_STUMBLES
+        if is_unclear or is_unsure or self.closer.high < self.wanted:
+            return WORSE
+        is_close = math.isnan(self.closer.value) or (self.closer.low > 0 and self.closer.value >= self.wanted)
+        may_be_far = self.harder.high > FAR_WORDS or self.less_sure.high > FAR_STUMBLES
+        return BETTER if is_close and not may_be_far else UNDECIDED
 
     @property
     def is_worse(self) -> bool:
-        """True if the voice is not closer to the speaker than the embedded one, or much harder to understand or less sure."""
-        return self.closer < CLOSE_VOICE or self.harder > FAR_WORDS or self.less_sure > FAR_STUMBLES
+        """True if enough lines show that the voice is not worth its training yet."""
+        return self.outcome == WORSE
 
     @property
     def sentence(self) -> str:
@@ -130,26 +158,36 @@ class Verdict:
         found = [word for word in compared if word]
         if not found:
             return "The voice was not judged."
-        whole = "worse" if self.is_worse else "better"
-        on = f"on {self.count} validation line{'s' * (self.count != 1)}"
-        return f"The voice is {whole} than the embedded one: {' and '.join(found)}, {on}."
+        way = "" if math.isnan(self.way) else f" ({100 * self.way:.0f} % of the way to the recordings' own likeness)"
+        on = f"on {counted(self.count, 'validation line')}"
+        seen = f"{' and '.join(found)}{way}, {on}"
+        if self.outcome != UNDECIDED:
+            return f"The voice is {self.outcome} than the embedded one: {seen}."
+        few = f"; a verdict needs {LEAST_LINES}" if self.count < LEAST_LINES else ", which do not show more"
+        return f"Undecided whether the voice is better than the embedded one: it seems {seen}{few}."
 
     def lines(self, name: str, need: str) -> list[str]:
-        """Describe the verdict: the scores, a sentence, and a warning with what helps where the voice is worse."""
+        """Describe the verdict: the scores, a sentence, and a warning with what helps where the voice is not better."""
         scores = {f"the voice, {name}": self.voice, EMBEDDED_VOICE: self.embedded, RECORDINGS: self.recordings}
         lines = [f"{system}: {found}" for system, found in scores.items()]
         lines.append(self.sentence)
+        if self.count >= LEAST_LINES and not math.isnan(self.closer.low):
+            low, high = self.closer.low, self.closer.high
+            lines.append(
+                f"Likeness beyond the embedded voice's: {self.closer.value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}."
+            )
         lines += [f"Not measured: {self.unmeasured}."] if self.unmeasured else []
-        if self.is_worse:
-            lines.append(f"warning: {ADVICE}{f'; {need}' if need else ''}")
+        advice = {WORSE: ADVICE, UNDECIDED: UNDECIDED_ADVICE}.get(self.outcome)
+        if advice:
+            lines.append(f"warning: {advice}{f'; {need}' if need else ''}")
         return lines
 
 
-def _compare(difference: float, near: float, words: tuple[str, str, str]) -> str:
+def _compare(difference: Interval, near: float, words: tuple[str, str, str]) -> str:
     """Return the word for a difference: far below 0, near it, or far above; "" for nan."""
-    if math.isnan(difference):
+    if math.isnan(difference.value):
         return ""
-    return words[1 if abs(difference) < near else 2 if difference > 0 else 0]
+    return words[1 if abs(difference.value) < near else 2 if difference.value > 0 else 0]
 
 
 class Stored(NamedTuple):
@@ -170,6 +208,36 @@ def read_verdict(voice: Path) -> Stored:
 
 def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]) -> Verdict:
     """Judge a voice through one of its vocoders."""
+    own, other = systems[vocoder].lines, systems[EMBEDDED_VOICE].lines
     voice, embedded, recorded = (score(systems[name]) for name in (vocoder, EMBEDDED_VOICE, RECORDINGS))
-    count = len(systems[vocoder].lines)
-    return Verdict(voice=voice, embedded=embedded, recordings=recorded, count=count, unmeasured="; ".join(unmeasured))
+    pairs = [(_capped(mine), _capped(theirs)) for mine, theirs in zip(own, other, strict=True)]
+    harder = bootstrap([(*mine, *theirs) for mine, theirs in pairs], _beyond)
+    likeness, stumbles = (
+        [line - of for line, of in zip(_values(own, names), _values(other, names), strict=True)] for names in MEASURES
+    )
+    return Verdict(
+        voice=voice,
+        embedded=embedded,
+        recordings=recorded,
+        harder=harder,
+        closer=bootstrap(likeness),
+        less_sure=bootstrap(stumbles) if math.isnan(harder.value) else Interval(*[math.nan] * 3),
+        count=len(own),
+        unmeasured="; ".join(unmeasured),
+    )
+
+
+def _capped(line: ReportLine) -> tuple[float, float]:
+    """Return a line's wrong words, at most all of them, and its words; nan if they are not counted."""
+    errors = line.counts["wer"].cap() if "wer" in line.counts else None
+    return (math.nan, math.nan) if errors is None else (errors.errors, errors.count)
+
+
+def _beyond(counts: np.ndarray) -> float:
+    """Return the share of wrong words of the first pair of columns beyond that of the second."""
+    return pooled_rate(counts[:, :2]) - pooled_rate(counts[:, 2:])
+
+
+def _values(lines: Sequence[ReportLine], names: Sequence[str]) -> list[float]:
+    """Return the sum of some values of each line; nan where one is missing."""
+    return [sum(line.values.get(name, math.nan) for name in names) for line in lines]

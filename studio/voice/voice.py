@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,20 +25,23 @@ from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM, Sy
 from common.inference.outputs import write_sound
 from common.inference.vocoders import Vocoder
 from common.inference.voice_folder import CONFIG, read_voice_folder
+from common.progress import MINUTE
 from common.quality.report import System
 from common.training.checkup import spread
 from models import REGISTRY
 from studio.plan.commands import counts_words
-from studio.plan.file import NEED, ModelPlan, Plan
+from studio.plan.file import NEED, VERDICT, ModelPlan, Plan
 from studio.plan.inputs import Material, read_material
 from studio.plan.proposal import LINES
-from studio.project import Project
+from studio.prepare.arguments import TextConfig
+from studio.project import Project, read_settings
 from studio.train.progress import LOG, RunLog, TrainingProgress
 from studio.voice.card import Facts, card
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
 
 SAMPLES = 3
+LEAST_SYSTEMS = 3  # of a verdict: the voice through its best vocoder, the embedded voice, and the recordings
 CLIPS = 40  # of training, whose mean is the speaker
 STRENGTH = "denoising_strength"  # key of a checkpoint's data that Synthesizer reads
 
@@ -66,12 +70,17 @@ def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> lis
     checkpoints = {name: write_model(project, name, plan.models[name]) for name in REGISTRY if name in plan.models}
     rows, material = read_filelist(project.validation_list), read_material(project)
     lines = spread(rows, max(LINES, *(settings.report_lines for settings in plan.models.values())))
+    about = {"name": project.name, "language": language_of(project)}
+    write_text(
+        project.voice / CONFIG, json.dumps(about | {"vocoder": preferred_vocoders(plan)[0]})
+    )  # until the verdict is there
     systems, missing = evaluate(project, lines, plan, material)
-    vocoder = choose_vocoder(systems, preferred_vocoders(plan))
+    vocoder = choose_vocoder(systems, [name for name in preferred_vocoders(plan) if name in systems])
     verdict = judge(systems, vocoder, missing)
     words = verdict.lines(vocoder, str(plan.notes.get(NEED, "")))
     is_worse = verdict.is_worse and not material.text_options  # the embedded voice only speaks English
-    config = {"name": project.name, "vocoder": vocoder, KEY: Stored(words, is_worse)._asdict()}
+    config = {**about, "vocoder": vocoder, KEY: Stored(words, is_worse)._asdict()}
+    config |= {} if math.isnan(verdict.voice.words) else {"words_wrong": round(verdict.voice.words, 3)}
     models = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
     write_text(project.voice / CONFIG, f"{json.dumps(config | {'models': models}, indent=1)}\n")
     write_samples(project, plan, lines[:SAMPLES], vocoder)
@@ -89,6 +98,14 @@ def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> lis
     )
     write_text(project.voice / "README.md", card(facts))
     return words
+
+
+def language_of(project: Project) -> str:
+    """Return the language of a project's recordings, as studio.prepare was told; English where nothing says it."""
+    try:
+        return str(read_settings(project)["texts"]["language"])
+    except (DataError, KeyError, TypeError):
+        return TextConfig.language
 
 
 def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, Any]:
@@ -126,8 +143,10 @@ def evaluate(
 ) -> tuple[dict[str, System], list[str]]:
     """Measure validation lines: the voice through each of its vocoders, the embedded voice, and the recordings.
 
-    Returns the systems by name, and what could not be measured, each with the reason.
+    The voice's best vocoder comes first, and those that the plan's minutes for the verdict leave no time for are left out. Returns
+    the systems by name, and what could not be measured, each with the reason.
     """
+    end = time.monotonic() + MINUTE * float(plan.notes.get(VERDICT, math.inf))
     voice = load_voice(project, plan, GRIFFIN_LIM)
     rate = voice.audio.sampling_rate
     sounds = (load_audio(project.root / row.path, rate) for row in rows)
@@ -143,8 +162,13 @@ def evaluate(
     evaluators, listen = evaluation.Evaluators(measures), None
     if not missing.get(SPEAKER):
         listen = listen_to_speaker(project, rate)
-    systems = {}
-    for name, (renditions, speed) in outputs.items():
+    systems: dict[str, System] = {}
+    first = [name for name in (*preferred_vocoders(plan), EMBEDDED_VOICE, RECORDINGS) if name in outputs]
+    for name in sorted(outputs, key=[first[0], EMBEDDED_VOICE, RECORDINGS, *first].index):
+        if len(systems) >= LEAST_SYSTEMS and time.monotonic() > end:
+            missing[name] = f"{name}, because the time for the verdict was over"
+            continue
+        renditions, speed = outputs[name]
         at = embedded.audio.sampling_rate if name == EMBEDDED_VOICE else rate
         system = evaluation.evaluate_system(name, items, renditions, speed, evaluators, at)
         systems[name] = system if listen is None else system._replace(lines=[listen(line, at) for line in system.lines])
