@@ -22,6 +22,7 @@ ZIP_START = b"PK\x03\x04"
 READ_AT_ONCE = 2**20  # bytes
 MOST_PLAIN = 16 * 10**6  # bytes of everything but tensors; reading a megabyte or two of them takes a second
 PROBLEMS_SHOWN = 4
+DOS_ATTRIBUTES = 0xFF  # of an entry: hidden, folder and the like; the bits above are Unix permissions
 
 
 class DamagedFileError(ValueError):
@@ -68,9 +69,8 @@ def check_archive(path: Path) -> Counter[int] | None:
             return None
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-            if packed := [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]:
-                # torch.save compresses nothing, and a few bytes may unpack to more than the memory
-                raise DamagedFileError(f"compressed, which no file of torch.save is: {packed[0]}")
+            if problem := _directory_problem(entries):
+                raise DamagedFileError(problem)
             if plain := [
                 entry for entry in entries if entry.filename.endswith("/data.pkl") and entry.file_size > MOST_PLAIN
             ]:
@@ -82,6 +82,26 @@ def check_archive(path: Path) -> Counter[int] | None:
                 for entry in entries:
                     _check_entry(archive, entry)
     return Counter(entry.file_size for entry in entries)
+
+
+def _directory_problem(entries: Sequence[zipfile.ZipInfo]) -> str | None:
+    """Return what the archive's directory has that torch.save never writes; None if nothing.
+
+    The checksums cover what entries hold, not the directory, and PyTorch reads nothing for an entry that is marked as a folder: its
+    tensor would have whatever the memory held before.
+    """
+    names = Counter(entry.filename for entry in entries)
+    for entry in entries:
+        name = entry.filename
+        if entry.compress_type != zipfile.ZIP_STORED:  # a few bytes may unpack to more than the memory
+            return f"compressed, which no file of torch.save is: {name}"
+        if not name or name.endswith("/") or entry.external_attr & DOS_ATTRIBUTES:
+            return f"damaged: {name or 'an entry without a name'} is marked as a folder or a special file"
+        if names[name] > 1:
+            return f"damaged: {name} is there {names[name]} times"
+        if entry.compress_size != entry.file_size:
+            return f"damaged: {name} has {entry.compress_size} bytes of {entry.file_size}"
+    return None
 
 
 def _check_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:

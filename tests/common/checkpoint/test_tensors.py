@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import re
 import tracemalloc
+import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,32 @@ def test_a_flipped_bit_is_refused_or_harmless_and_a_cut_file_refused(tmp_path: P
     assert refusals(path, load, flips) > TRIALS // 2  # the rest are in padding and in fields that no reader uses
     path.write_bytes(content)
     assert refusals(path, load, cuts) == TRIALS
+
+
+def test_every_bit_of_an_archives_directory_is_refused_or_harmless(tmp_path: Path) -> None:
+    """A bit of an entry's attributes makes it a folder, of which PyTorch reads nothing: the weights were what the memory held."""
+    path = tmp_path / "a.pt"
+    torch.save({"state_dict": {"a": torch.randn(3, 4), "b": torch.randn(3, 4), "c": torch.arange(5.0)}}, path)
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        places = range(archive.start_dir, len(content))
+    flips = [
+        content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+        for place in places
+        for bit in range(8)
+    ]
+    assert refusals(path, load_checkpoint, flips) > len(flips) // 2
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"), [("aa", "a is there 2 times"), (["a", ""], "an entry without a name is")]
+)
+def test_an_entry_twice_or_without_a_name_is_refused(tmp_path: Path, names: Sequence[str], problem: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive, warnings.catch_warnings(action="ignore"):
+        for name in names:
+            archive.writestr(zipfile.ZipInfo(name), b"1")
+    with pytest.raises(DamagedFileError, match=f"damaged: {problem}"):
+        check_archive(tmp_path / "a.pt")
 
 
 def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
