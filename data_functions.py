@@ -20,13 +20,13 @@ from common.progress import counted
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
 from common.spec import Options, SpeechDataset
-from common.training.loader import ErrorsAsItems, Loader, Loaders, fitting_workers, start_worker
+from common.training.loader import ErrorsAsItems, Loader, Loaders, fitting_workers, start_worker, worker_context
 from common.training.optimization import Pace
 from common.training.options import DataConfig, TrainOptions
 from common.training.sampler import EpochBatches, sampler_of
 from models import get_spec, published_of
 
-STOP_WAIT = 20.0  # seconds that a batch may still take after a request to stop
+STOP_WAIT = 4.0  # seconds that a batch may still take after a request to stop
 TIMEOUT_SHARE = 0.9  # of --timeout-minutes: before other processes stop waiting for this one
 
 
@@ -73,6 +73,7 @@ def get_loader(
         num_workers=fitting,
         collate_fn=items.collate,
         worker_init_fn=start_worker,
+        multiprocessing_context=worker_context() if fitting else None,
         pin_memory=on_gpu,
         persistent_workers=fitting > 0,
         generator=torch.Generator(),  # its own, since a resumed run restores the state of the default generator

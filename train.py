@@ -27,7 +27,7 @@ from common.errors import DataError, exit_on_user_error
 from common.progress import counted, duration
 from common.run import distributed
 from common.run.distributed import Dist
-from common.run.interrupt import SaveTimer, StopRequest
+from common.run.interrupt import SaveTimer, Stopped, StopRequest
 from common.run.memory import explain_out_of_memory
 from common.run.nvlog import Log, NvLog
 from common.run.run_folder import occupy, prepare_log, refuse_checkpoints
@@ -94,8 +94,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
     del start  # frees a copy of all weights and averages
     with explain_out_of_memory(lambda: advise(state)):
         if config.dry_run or config.find_lr:
-            try_out(state)
-            return True
+            return try_out(state, stop)
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
             log.parameters(options.flat)
             for sentence in describe(state, start_note):
@@ -110,8 +109,18 @@ def advise(state: TrainState) -> str:
     return memory_advice(state)
 
 
-def try_out(state: TrainState) -> None:
-    """Measure a run instead of training: its plan, its speed, or the effect of learning rates."""
+def try_out(state: TrainState, stop: StopRequest) -> bool:
+    """Measure a run instead of training. Returns False if a signal ended it, after which nothing is written."""
+    try:
+        with stop.at_once():
+            measure(state)
+    except Stopped:
+        return False
+    return True
+
+
+def measure(state: TrainState) -> None:
+    """Measure the plan of a run, its speed, or the effect of learning rates."""
     from common.training.forecast import describe_plan, measure_run, write_figures
     from common.training.rate_test import find_rate
 
@@ -207,22 +216,22 @@ def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
     totals = RunTotals()
     timer = SaveTimer(options.checkpoints.checkpoint_every_minutes or math.inf)
     for epoch in epochs:
-        progress.epoch = epoch
+        progress.epoch, steps_before = epoch, progress.iteration
         while (ending := train_epoch(state, state.loaders.training, log, stop, timer)) is not Ending.EPOCH:
             raise_fault(state, log, epoch_complete=False)
             log.say(f"{'stopped' if ending is Ending.STOP else 'still'} in mid-epoch: {save(state, False)}")
             timer.restart()
             if ending is Ending.STOP:
                 return False
-        last, stopping = end_epoch(state, totals, log), any_process(stop.is_requested, dist)
+        last = end_epoch(state, totals, log, trained=progress.iteration > steps_before)
         if last or epoch % plan.interval(every) == 0:
-            totals.validation = validate(state, state.loaders.validation, stft, log)
-            raise_fault(state, log, epoch_complete=True)
-            measures = {"loss": check_loss(state, totals.validation["val_loss"], last, log)}
-            if checkup and checkup.due(epoch // plan.interval(every) * every, last):
-                measures = checkup(state, log) | measures
+            totals.validation, measures = judge(state, stft, checkup, last, log, stop)
+            if not measures:
+                log.say(f"stopped before the end of the validation: {save(state, epoch_complete=False)}")
+                return False
             last = not update_best_checkpoint(state, measures, log) or last
         progress.totals, saved = EpochTotals(), ""
+        stopping = any_process(stop.is_requested, dist)
         if last or stopping or (is_due(state) and not state.bad_validations):
             saved = save(state, final=last)
             timer.restart()
@@ -236,6 +245,23 @@ def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
     return True
 
 
+def judge(
+    state: TrainState, stft: TacotronSTFT | None, checkup: Checkup | None, last: bool, log: Log, stop: StopRequest
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Validate after an epoch. Returns the validation's figures, and the measures for --best-by; none after a request to stop."""
+    found = validate(state, state.loaders.validation, stft, log, stop)
+    raise_fault(state, log, epoch_complete=True)
+    if not found:
+        return {}, {}
+    measures = {"loss": check_loss(state, found["val_loss"], last, log)}
+    every = state.progress.plan.interval(state.setup.options.run.epochs_per_validation)
+    number = state.progress.epoch // every * state.setup.options.run.epochs_per_validation
+    if checkup and checkup.due(number, last):
+        evaluated = checkup(state, log, stop)
+        measures = evaluated and evaluated | measures
+    return found, measures
+
+
 def start_plan(state: TrainState, log: Log) -> range:
     """Start the clock of --max-minutes. Returns the epochs to train at most; none, said to the user, after the end of the plan."""
     config, done, plan = state.setup.options.run, state.progress.epoch, state.progress.plan
@@ -247,11 +273,15 @@ def start_plan(state: TrainState, log: Log) -> range:
     return range(0)
 
 
-def end_epoch(state: TrainState, totals: RunTotals, log: Log) -> bool:
-    """Log an epoch, with the time left, and fit the others to --max-minutes. Returns True after the last; all processes call it."""
+def end_epoch(state: TrainState, totals: RunTotals, log: Log, trained: bool) -> bool:
+    """Log an epoch, with the time left, and fit the others to --max-minutes. Returns True after the last; all processes call it.
+
+    `trained` is False for an epoch whose steps an earlier run took, and which was stopped in its validation.
+    """
     progress, plan = state.progress, state.progress.plan
     done = progress.epoch + 1
-    plan.end_steps(done, progress.totals.seconds)
+    if trained:
+        plan.end_steps(done, progress.totals.seconds)
     plan.epochs = distributed.broadcast(plan.epochs, state.setup.dist)
     left = plan.time_left(done)
     if left and not totals.rates:

@@ -11,9 +11,9 @@ long; then the next one starts. Needs no network. A second call continues where 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common.start import explain_missing_packages
+    from common.start import before_imports
 
-    explain_missing_packages()
+    before_imports()
 
 import json
 import os

@@ -17,9 +17,9 @@ the empty step. Ctrl-C ends the run with the table of the iterations so far and 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common.start import explain_missing_packages
+    from common.start import before_imports
 
-    explain_missing_packages()
+    before_imports()
 
 import argparse
 import datetime

@@ -13,9 +13,9 @@ first and to the last byte, and the server's resident memory at the start, at it
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common.start import explain_missing_packages
+    from common.start import before_imports
 
-    explain_missing_packages()
+    before_imports()
 
 import argparse
 import asyncio

@@ -14,9 +14,9 @@ Ctrl-C ends the run with the table of the rows measured so far and exit code 130
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common.start import explain_missing_packages
+    from common.start import before_imports
 
-    explain_missing_packages()
+    before_imports()
 
 import argparse
 import json

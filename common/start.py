@@ -29,7 +29,7 @@ def before_imports() -> None:
 
     Until then Ctrl-C ends the process with one line, as it does later. A launcher's process ends with it from here on.
     """
-    explain_missing_packages()
+    sys.excepthook = _explain  # one sentence where a package is not installed
     os.environ.setdefault(SPIN_LIMIT, SPINS)
     gc.disable()
     end_with_launcher()
@@ -39,11 +39,6 @@ def before_imports() -> None:
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         # studio.jobs blocks it until here: while Python itself starts, an interrupt is a fatal error with another exit code.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def explain_missing_packages() -> None:
-    """From here on, end with one sentence where a package is not installed, in place of a traceback."""
-    sys.excepthook = _explain
 
 
 def after_imports() -> None:

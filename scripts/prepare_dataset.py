@@ -7,6 +7,11 @@ An existing list with other content, perhaps edited by hand, is kept and reporte
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import argparse
 import re
 from pathlib import Path

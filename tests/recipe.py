@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import os
+import pty
 import resource
 import runpy
 import shutil
@@ -268,6 +269,21 @@ def wait_for_epoch_1(process: Process, folder: Path) -> None:
     """Wait until a training into `folder` has logged the first step of epoch 1."""
     log = folder / "nvlog.json"
     wait_for(process, lambda: log.exists() and '"step": [1, 0]' in log.read_text())
+
+
+def close_terminal(argv: Iterable[object], log: Path, sign: str) -> int:
+    """Run a command in a terminal that is closed once its log has a sign. Returns the exit code."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(ROOT)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, in tests that it starts too
+        os.execv(sys.executable, [str(word) for word in argv])
+    deadline = time.monotonic() + 600
+    while not (log.exists() and sign in log.read_text()):
+        assert time.monotonic() < deadline
+        os.read(terminal, 10_000)  # a full terminal would stop the run
+    os.close(terminal)  # the system sends SIGHUP, and writes to the terminal fail from now on
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def assert_spoken(text: str, samples: np.ndarray, rate: int) -> None:

@@ -337,5 +337,21 @@ def test_no_call_and_no_import_that_is_forbidden() -> None:
     assert "torch.load(" in reader.text  # so that the search has something to find
 
 
+def test_every_command_lets_an_interrupt_in_from_its_first_import_on() -> None:
+    """Ctrl-C during the seconds of importing PyTorch is one line, too."""
+
+    def late(tree: ast.AST) -> Iterator[tuple[int, str]]:
+        assert isinstance(tree, ast.Module)
+        guards = [node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
+        if guards and "exit_on_user_error" in ast.unparse(guards[-1]):
+            lines = [(node.lineno, ast.unparse(node)) for node in tree.body if "import " in ast.unparse(node)]
+            first = next(line for line in lines if line[1] not in ("import sys", "from __future__ import annotations"))
+            if "before_imports()" not in first[1]:
+                yield first
+
+    assert offences(EVERYTHING, late) == []
+    assert sum("before_imports()" in source.text for source in EVERYTHING) > 20
+
+
 def test_every_module_says_what_it_is() -> None:
     assert [source.name for source in SOURCES if not ast.get_docstring(source.tree)] == []

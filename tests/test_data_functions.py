@@ -5,6 +5,7 @@ import errno
 import itertools
 import multiprocessing
 import os
+import resource
 import signal
 import tempfile
 import threading
@@ -168,6 +169,41 @@ def test_the_wait_for_a_batch_ends(options, tmp_path, monkeypatch, stopped):
     batches = get_loader(dataset, DataConfig(num_workers=1), 0, dist, training=False, stop=stop)
     with pytest.raises(DataError, match=f"^no batch for {2 if stopped else 4} seconds: the loader processes hang"):
         next(iter(batches))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_to_a_worker_that_starts(options, tmp_path, monkeypatch, capfd, number):
+    """PyTorch's handler raises before its iterator knows its workers; signals of schedulers are for the main process."""
+    start = loader.Worker.start
+    monkeypatch.setattr(loader.Worker, "start", lambda self: start(self) or os.kill(self.pid, number))
+    batches = get_loader(
+        get_dataset("WaveGlow", options, tmp_path / "list.txt"), DataConfig(num_workers=2), 0, CPU, False
+    )
+    if number == signal.SIGTERM:
+        assert len(list(batches)) == 4
+    else:
+        with pytest.raises(DataError, match=LOST.replace("1", "2")):
+            next(iter(batches))
+    loader.end_workers()
+    assert len(batches.workers) == 2 and all(worker.join() or worker.exitcode for worker in batches.workers)
+    assert capfd.readouterr().err == ""
+
+
+def test_too_few_open_files_are_one_error(options, tmp_path, capfd):
+    batches = get_loader(
+        get_dataset("WaveGlow", options, tmp_path / "list.txt"), DataConfig(num_workers=3), 0, CPU, False
+    )
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, limits[1]))
+    try:
+        with pytest.raises(
+            DataError, match=r"^too many open files: raise the limit \(ulimit -n\), or lower --num-workers 3$"
+        ):
+            next(iter(batches))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert capfd.readouterr().err == ""
+    assert batches.workers and all(worker.pid is None or worker.join() or worker.exitcode for worker in batches.workers)
 
 
 def test_a_worker_leaves_the_signals_of_a_group_to_the_main_process(options, tmp_path):

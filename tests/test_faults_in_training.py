@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import shutil
 import signal
@@ -28,6 +27,7 @@ from tests.recipe import (
     ROOT,
     Process,
     clips,
+    close_terminal,
     finish,
     flags,
     largest_file,
@@ -39,6 +39,7 @@ from tests.recipe import (
     wait_for,
     wait_for_epoch_1,
 )
+from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
 FAKETIME = sorted(Path("/usr/lib").glob("**/libfaketime.so.1"))
@@ -86,6 +87,40 @@ def test_a_signal_to_all_processes_saves_once(tmp_path: Path, launcher, number, 
     assert out.count(f"saved {tmp_path}/checkpoint_WaveGlow_{saved['epoch']}.pt; add --resume-from-last") == 1
 
 
+@pytest.mark.parametrize(
+    ("model", "during", "ranks"),
+    [("PulseNoise", "validation", 2), ("WaveGlow", "report", 1), ("Tacotron2", "report", 2)],
+)
+def test_a_request_in_a_validation_or_a_report_saves_within_ten_seconds(tmp_path: Path, model, during, ranks) -> None:
+    """Docker kills ten seconds after its request. Of two processes the second is asked, while the first one evaluates."""
+    (tmp_path / "many.txt").write_text((ROOT / "filelists/clock_audio_text_train_filelist.txt").read_text())
+    words = ["--validation-files", tmp_path / "many.txt", "--epochs-per-validation", 1, "-bs", 1]
+    if during == "report":
+        words += ["--evaluate-every", 1, "--evaluate-lines", 80, "--evaluate-without", "asr", "mos", "likeness"]
+    folder, log = tmp_path / "stopped", tmp_path / "stopped/nvlog.json"
+    processes = start_ranks("train.py", *flags(model, folder), *words, ranks=ranks)
+    try:
+        wait_for(processes[0], lambda: log.exists() and '"step": [0, ' in log.read_text())
+        sign = '"val_loss"' if during == "validation" else '"step": [0], "data": {"val_loss"'
+        wait_for(processes[0], lambda: sign in log.read_text())
+        time.sleep(1)
+        processes[-1].send_signal(signal.SIGTERM)
+        for process in processes:
+            process.wait(timeout=10)
+    finally:
+        for process in processes:
+            process.kill()
+    outputs = finish(processes)
+    saved = load_checkpoint(folder / f"checkpoint_{model}_last.pt", resuming=True)
+    assert saved["iteration"] == steps_of(folder) and not saved["epoch_complete"], outputs
+    assert "evaluation_" not in log.read_text() and "stopped before the end of the validation" in outputs[0][0]
+    few = [*words, "--validation-files", tmp_path / "stopped/validation.txt", "--evaluate-lines", 2]
+    for path in (folder, tmp_path / "whole"):
+        finish(start_ranks("train.py", *flags(model, path), *few, "--epochs", 2, "--resume-from-last", ranks=ranks))
+    both = [load_checkpoint(path / f"checkpoint_{model}_1.pt") for path in (folder, tmp_path / "whole")]
+    assert differences(both[0]["state_dict"], both[1]["state_dict"]) == []
+
+
 def test_a_killed_loader_process_ends_the_run_after_a_save(tmp_path: Path) -> None:
     process = start(*command(tmp_path, "--num-workers", 1))
     wait_for_epoch_1(process, tmp_path)
@@ -98,18 +133,8 @@ def test_a_killed_loader_process_ends_the_run_after_a_save(tmp_path: Path) -> No
 
 
 def test_a_closed_terminal_ends_the_run_after_a_save(tmp_path: Path) -> None:
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(ROOT)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, in tests that it starts too
-        os.execv(sys.executable, [str(word) for word in command(tmp_path, "--num-workers", 1)])
-    log, deadline = tmp_path / "nvlog.json", time.monotonic() + 600
-    while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-        assert time.monotonic() < deadline
-        os.read(terminal, 10_000)  # a full terminal would stop the run
-    os.close(terminal)  # the system sends SIGHUP, and writes to the terminal fail from now on
-    status = os.waitpid(child, 0)[1]
-    assert os.waitstatus_to_exitcode(status) == 129
+    code = close_terminal(command(tmp_path, "--num-workers", 1), tmp_path / "nvlog.json", '"step": [1, 0]')
+    assert code == 129
     assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] == steps_of(tmp_path)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ PEER_IS_GONE = ("closed by peer", "Connection reset by peer")
 TIMED_OUT = ("Timed out waiting", "Application timeout caused pair closure")
 ROLL_CALL, SHORT_ROLL_CALL = 10.0, 3.0  # seconds of waiting for the others, after a timeout and after a lost connection
 LOOK = 0.1  # seconds between two looks at the store
+PASSED_ON = 0.3  # the same, while the main process evaluates
 
 
 class Dist(NamedTuple):
@@ -207,6 +209,44 @@ def gather(value: Any, dist: Dist) -> list[Any]:
     values: list[Any] = [None] * dist.world_size
     torch_dist.all_gather_object(values, value)
     return values
+
+
+@contextmanager
+def main_alone(dist: Dist, work: str) -> Iterator[None]:
+    """Context of what the main process does while the others wait: a request of one to stop becomes its own SIGTERM.
+
+    `work` names it, and is the same in wait_for_main.
+    """
+    ended, store = threading.Event(), dist.store
+
+    def watch() -> None:
+        with suppress(RuntimeError):  # of a store whose process has ended
+            while store and not ended.wait(PASSED_ON):
+                if store.check([f"stop {work}"]):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    if dist.world_size > 1:
+        watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if store and dist.world_size > 1:
+            watcher.join()
+            store.set(f"end {work}", "")
+
+
+def wait_for_main(dist: Dist, work: str, is_requested: Callable[[], bool]) -> None:
+    """Wait for the end of main_alone, or for a request to stop, which is passed on: in a collective no signal is handled."""
+    deadline = time.monotonic() + dist.timeout.total_seconds()
+    with suppress(RuntimeError):  # of a store whose process has ended: the next collective says so
+        while dist.store and not dist.store.check([f"end {work}"]) and time.monotonic() < deadline:
+            if is_requested():
+                dist.store.set(f"stop {work}", "")
+                return
+            time.sleep(PASSED_ON)
 
 
 def broadcast(value: Any, dist: Dist) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -19,8 +20,8 @@ from common.system import signals
 NOHUP = [(number, signal.SIG_IGN) for number in signals("SIGHUP")]
 
 
-class Stopped(Exception):
-    """A signal within `StopRequest.at_once`."""
+class Stopped(BaseException):
+    """A request to stop where nothing has to be saved first. No Exception, which libraries that are called may catch."""
 
 
 class StopRequest:
@@ -40,7 +41,7 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         self._calls = itertools.count()  # next() is atomic: a second signal may interrupt the first's handler
         self._since = math.inf
-        self._ends_at_once = False
+        self._at_once = False
 
     @property
     def is_requested(self) -> bool:
@@ -52,16 +53,20 @@ class StopRequest:
         """130 after Ctrl-C and 129 after SIGHUP, as shells expect; 0 after SIGTERM, which schedulers send to free a machine."""
         return 0 if self.signal in (None, signal.SIGTERM) else 128 + self.signal
 
+    def check(self) -> None:
+        """Raise Stopped after a request."""
+        if self.is_requested:
+            raise Stopped
+
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let the first signal raise Stopped within the block: for work that has nothing to save. Raises it if there was one."""
-        self._ends_at_once = True
+        """Raise Stopped on a request within the block, wherever it is, or for one before: for work of which nothing is kept."""
+        self._at_once = True
         try:
-            if self.is_requested:
-                raise Stopped
+            self.check()
             yield
         finally:
-            self._ends_at_once = False
+            self._at_once = False
 
     def __enter__(self) -> StopRequest:
         heard = self.SIGNALS if threading.current_thread() is threading.main_thread() else ()
@@ -82,11 +87,23 @@ class StopRequest:
                 raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
-        if self._ends_at_once:
-            raise Stopped
+        if number in signals("SIGHUP"):
+            drop_closed_terminals()
         again = "; once more to stop without saving" if number == signal.SIGINT and LAUNCHED not in os.environ else ""
         with suppress(OSError, RuntimeError):  # of a closed terminal; of one that is written to at this moment
-            print(f"stopping after this step{again}", file=sys.stderr, flush=True)
+            print(f"stopping{'' if self._at_once else f' after this step{again}'}", file=sys.stderr, flush=True)
+        if self._at_once:
+            raise Stopped
+
+
+def drop_closed_terminals() -> None:
+    """Let what is written to a terminal that has been closed go nowhere: it would be an error, and the end of an orderly stop."""
+    for number in (1, 2):
+        try:
+            os.ttyname(number)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 class SaveTimer:

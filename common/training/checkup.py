@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +28,9 @@ from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVoco
 from common.quality import MEASURED
 from common.quality.report import System, capped_error_rate, summary
 from common.run import distributed
+from common.run.interrupt import Stopped, StopRequest
 from common.run.nvlog import Log
+from common.training.loop import any_process
 from common.training.options import BEST_BY, DataConfig, EvaluationConfig
 from common.training.state import TrainState
 
@@ -63,28 +66,36 @@ class Checkup:
         """Return True if a checkup follows the validation after this epoch."""
         return last or epoch % self.every == 0
 
-    def __call__(self, state: TrainState, log: Log) -> dict[str, float]:
-        """Synthesise, score and log. Returns the measures by name, the same on every process."""
-        found = dict.fromkeys(BEST_BY, math.nan)
+    def __call__(self, state: TrainState, log: Log, stop: StopRequest) -> dict[str, float]:
+        """Synthesise, score and log. Returns the measures by name, the same on every process; {} after a request to stop."""
+        found, dist = dict.fromkeys(BEST_BY, math.nan), state.setup.dist
+        work = f"checkup of step {state.progress.iteration}"
         if self.evaluators is not None:
-            found |= selecting_measures(self._measure(state, log))
+            with distributed.main_alone(dist, work), suppress(Stopped):
+                found |= selecting_measures(self._measure(state, log, stop))
+        else:
+            distributed.wait_for_main(dist, work, lambda: stop.is_requested)
         values = torch.tensor([found[name] if self.evaluators else 0.0 for name in BEST_BY], dtype=torch.float64)
         # Only the main process adds values other than 0.
-        sums = distributed.all_sum(values.to(state.setup.dist.device), state.setup.dist).tolist()
-        return dict(zip(BEST_BY, sums, strict=True))
+        sums = distributed.all_sum(values.to(dist.device), dist).tolist()
+        return {} if any_process(stop.is_requested, dist) else dict(zip(BEST_BY, sums, strict=True))
 
     @torch.no_grad()
-    def _measure(self, state: TrainState, log: Log) -> dict[str, float]:
+    def _measure(self, state: TrainState, log: Log, stop: StopRequest) -> dict[str, float]:
+        """Synthesise, score and log on the main process. Raises Stopped on a request, at any moment."""
         assert self.evaluators is not None
         state.eval_model.eval()
         try:
             loaded = LoadedModel(state.setup.spec, state.eval_model, dict(state.setup.options.model))
-            with precision.separate_rng(state.setup.dist.device, SEED):
+            # Random numbers return to their state when a request cannot interrupt that any more.
+            with precision.separate_rng(state.setup.dist.device, SEED), stop.at_once():
                 outputs, speed = self._speak(loaded, state.setup.dist.device)
+                system = evaluate_system(
+                    "checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate
+                )
         except DataError as error:  # mels of an untrained model may overflow a transform
             log.say(f"no evaluation this time: {error}")
             return {}
-        system = evaluate_system("checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate)
         found = measures_of(system)
         if state.setup.spec.role == "vocoder":
             found["mel_distance"] = mel_distance(outputs, self.audio)

@@ -17,6 +17,7 @@ from common.audio.stft import TacotronSTFT
 from common.files import atomic_write, writing
 from common.progress import counted, size
 from common.run import memory
+from common.run.interrupt import StopRequest
 from common.run.nvlog import Log
 from common.spec import ModelBatch
 from common.training.loop import to_device, train_step
@@ -203,7 +204,7 @@ def time_report(state: TrainState, checkup: Checkup) -> tuple[float, float]:
     clock = time.perf_counter()
     validate(state, state.loaders.validation, TacotronSTFT.from_config(checkup.audio), Log())
     middle = time.perf_counter()
-    checkup(state, Log())
+    checkup(state, Log(), StopRequest())
     return middle - clock, time.perf_counter() - middle
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import gc
 import multiprocessing
+import multiprocessing.context
 import multiprocessing.queues
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+import traceback
+import weakref
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -33,9 +36,54 @@ NOT_HANDED_OVER, TOO_LONG = 75, 76  # exit codes of a worker that cannot send a 
 PREFETCHED = 2  # batches in flight for each worker: PyTorch's default
 HELD = 2  # those that a step and the next one hold
 SHARED_MEMORY = Path("/dev/shm")
+# The one private name of PyTorch: its iterator's wait for a batch. Without it, waits for a loader process have no limit.
+BATCH_METHOD = "_try_get_data"
 
-_running: WeakSet[Any] = WeakSet()  # iterators
-_workers: set[Any] = set()  # their processes, which may outlive them
+_workers: set[Worker] = set()  # all that were not ended by end_workers
+
+
+class Worker(multiprocessing.Process):
+    """A loader process: known before it starts, reached by no terminal or scheduler, and never waited for without a limit.
+
+    Those signal every process of a run. The main one saves, and ends its workers.
+    """
+
+    def start(self) -> None:
+        """Start, with these signals blocked from the first moment."""
+        _workers.add(self)
+        before = _block_signals()
+        try:
+            super().start()
+        finally:
+            if before is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def run(self) -> None:
+        """Run with these signals blocked also where the process is not a copy of the main one."""
+        _block_signals()
+        super().run()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end; Python's exit names no limit, and a worker that waits for a lost disk cannot even be killed."""
+        super().join(LOST_AFTER if timeout is None else timeout)
+
+    def terminate(self) -> None:
+        """Kill the process, since SIGTERM is blocked."""
+        self.kill()
+
+
+def _block_signals() -> set[signal.Signals | int] | None:
+    """Block the signals of terminals and schedulers in this thread. Returns the mask before; None on Windows."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return None
+    return signal.pthread_sigmask(signal.SIG_BLOCK, signals("SIGINT", "SIGTERM", "SIGHUP"))
+
+
+def worker_context() -> multiprocessing.context.BaseContext:
+    """Return multiprocessing's context with Worker as its process."""
+    context: Any = copy.copy(multiprocessing.get_context())
+    context.Process = Worker
+    return context
 
 
 class ErrorsAsItems:
@@ -62,30 +110,16 @@ class ErrorsAsItems:
 class Loader(DataLoader):
     """DataLoader that raises the DataError of a clip, and of a worker or a batch that is lost, in the main process."""
 
-    workers: tuple[Any, ...] = ()  # this loader's processes, which may stay from one epoch to the next
+    workers: tuple[Worker, ...] = ()  # this loader's processes, which may stay from one epoch to the next
     limit: Callable[[], float]  # seconds to wait for a batch; asked again at each look
     waited = 0.0  # seconds since the last batch
     note = ""  # a sentence about fewer workers than wished
 
     def __iter__(self) -> Any:
+        started = False
         try:
-            batches: Any = (
-                super().__iter__()
-            )  # waits for the first batch where workers are kept from one epoch to the next
-            if self.num_workers:
-                self.workers = tuple(batches._workers)
-                _running.add(batches)
-                _workers.update(self.workers)
-                # PyTorch repeats this call, which waits a few seconds for a batch, until there is one.
-                batches._try_get_data = partial(self._receive, type(batches)._try_get_data, batches)
-                atexit.unregister(end_workers)
-                # The newest function runs first, before those that would wait for workers.
-                atexit.register(end_workers)
-            if self.num_workers and threading.current_thread() is threading.main_thread():
-                # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
-                # Without it, the error comes from the next batch, some seconds later.
-                for number in signals("SIGCHLD"):
-                    signal.signal(number, signal.SIG_DFL)
+            batches = self._start()
+            started = True
             for batch in batches:
                 if isinstance(batch, DataError):
                     raise batch
@@ -93,9 +127,44 @@ class Loader(DataLoader):
         except (RuntimeError, OSError, EOFError) as error:
             if not self.num_workers or str(error).startswith("Caught "):  # the dataset's own error, with its traceback
                 raise
-            if reason := self._loss(error):
+            reason = self._loss(error, started)
+            if not started:
+                self._discard(error)
+            if reason:
                 raise DataError(reason) from None
             raise
+
+    def _start(self) -> Any:
+        """Start the workers, or their next epoch; then it waits for the first batch."""
+        known = set(_workers)
+        try:
+            batches: Any = super().__iter__()
+        finally:
+            self.workers += tuple(_workers - known)
+        if not self.num_workers:
+            return batches
+        # PyTorch repeats this call, which waits a few seconds for a batch, until there is one. A proxy, so that the iterator is no
+        # part of a cycle: a collection of garbage closes its pipes before its destructor needs them.
+        if receive := getattr(type(batches), BATCH_METHOD, None):
+            setattr(batches, BATCH_METHOD, partial(self._receive, receive, weakref.proxy(batches)))
+        atexit.unregister(end_workers)
+        # The newest function runs first, before those that would wait for workers.
+        atexit.register(end_workers)
+        if threading.current_thread() is threading.main_thread():
+            # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
+            # Without it, the error comes from the next batch, some seconds later.
+            for number in signals("SIGCHLD"):
+                signal.signal(number, signal.SIG_DFL)
+        return batches
+
+    def _discard(self, error: Exception) -> None:
+        """End what a failed start has left: workers, and an iterator whose destructor would print what else it lacks."""
+        _kill(self.workers)
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            traceback.clear_frames(error.__traceback__)
+        finally:
+            sys.unraisablehook = hook
 
     def _receive(self, receive: Callable[..., tuple[bool, Any]], batches: Any, *_: float) -> tuple[bool, Any]:
         """Look for a batch for a moment. Raises DataError at the limit: a worker may hang, or a batch be lost."""
@@ -107,9 +176,11 @@ class Loader(DataLoader):
             )
         return found, data
 
-    def _loss(self, error: Exception) -> str:
+    def _loss(self, error: Exception, started: bool) -> str:
         """Return a sentence about the worker whose end caused an error of the loader; "" if none has ended."""
-        if isinstance(error, OSError) and not self.workers:
+        if "Too many open files" in str(error):
+            return f"too many open files: raise the limit (ulimit -n), or lower --num-workers {self.num_workers}"
+        if isinstance(error, OSError) and not started:
             return f"no loader process can start ({error.strerror}); {ADVICE}"
         if not (str(error).startswith("DataLoader worker") or _has_ended(self.workers)):
             return ""
@@ -129,7 +200,7 @@ class Loaders(NamedTuple):
     pace: Pace
 
 
-def _has_ended(workers: tuple[Any, ...]) -> bool:
+def _has_ended(workers: Iterable[Worker]) -> bool:
     """Wait up to LOST_AFTER seconds for one of the workers to end, after an error of a connection.
 
     The connections of a killed process close a moment before the system counts it as ended.
@@ -143,26 +214,23 @@ def _has_ended(workers: tuple[Any, ...]) -> bool:
 
 
 def end_workers() -> None:
-    """Kill all loader processes of this process, which ignore the signals of terminals and schedulers.
+    """Kill all loader processes of this process, which no signal of terminals and schedulers reaches."""
+    _kill(_workers)
+    _workers.clear()
 
-    Call it before a collection of garbage, which closes the pipe to a worker first: PyTorch's request to end is lost then, with a
-    traceback, and it waits ten seconds for each loader.
-    """
-    while _workers:
-        _workers.pop().kill()
-    while _running:
-        _running.pop()._shutdown_workers()
+
+def _kill(workers: Iterable[Worker]) -> None:
+    for worker in workers:
+        if worker.pid is not None:  # it has started
+            worker.kill()
 
 
 def start_worker(_: int) -> None:
-    """Prepare a loader process: it leaves signals to the main process, ends with it, and ends if a batch cannot be sent.
+    """Prepare a loader process: it ends with the main one, and if a batch cannot be sent.
 
-    Terminals, schedulers and launchers signal every process of a run; the main one saves and ends its workers. Python's queue
-    would print a traceback, drop a batch that does not fit into /dev/shm, and let the main process wait for it.
+    Python's queue would print a traceback, drop a batch that does not fit into /dev/shm, and let the main process wait for it.
     """
     gc.freeze()  # as in common.data.parallel: a worker finalises nothing that it inherited
-    for number in signals("SIGINT", "SIGTERM", "SIGHUP"):
-        signal.signal(number, signal.SIG_IGN)
     if parent := multiprocessing.parent_process():
         end_with(parent.pid or 0, *signals("SIGKILL"))
     multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_give_up)  # type: ignore[attr-defined]

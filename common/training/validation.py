@@ -15,10 +15,11 @@ from common import precision
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.run import distributed
+from common.run.interrupt import StopRequest
 from common.run.nvlog import Log
 from common.spec import ModelBatch
 from common.training import sharding
-from common.training.loop import any_process, fault_elsewhere, to_device, way_back
+from common.training.loop import fault_elsewhere, to_device, way_back
 from common.training.sampler import load_batch, sampler_of
 from common.training.state import Best, Progress, TrainState
 
@@ -26,23 +27,25 @@ VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so tha
 
 
 @torch.no_grad()
-def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, log: Log) -> dict[str, float]:
+def validate(
+    state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, log: Log, stop: StopRequest | None = None
+) -> dict[str, float]:
     """Return the mean loss over the validation clips; with an stft, log the first batch's pictures and sounds too.
 
-    Where a process cannot read a clip, returns {}, and state.fault has the error.
+    Returns {} after a request to stop, and where a process cannot read a clip; then state.fault has the error.
     """
     sampler_of(loader).start_at(0)
     state.eval_model.eval()
     state.setup.criterion.train(False)
-    sums = torch.zeros(4, dtype=torch.float64)  # loss x clips, clips, items, faults
+    sums = torch.zeros(3, dtype=torch.float64)  # loss x clips, clips, items
     clock = time.perf_counter()
     spent = 0.0  # seconds of the preview, left out of the rate
     with precision.separate_rng(state.setup.dist.device, VALIDATION_SEED):
-        batches = _readable_everywhere(loader, state) if sharding.is_sharded(state.model) else _readable(loader, state)
+        batches = _readable_everywhere(loader, state, stop)
         for number, batch in enumerate(log.progress(batches, "validation", len(sampler_of(loader)))):
             batch = to_device(batch, state.setup.dist.device)
             outputs, loss = _evaluate(state, batch)
-            sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items), 0.0])
+            sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items)])
             seconds = time.perf_counter() - clock - spent
             data = {"val_loss": loss, "val_items_per_sec": float(sums[2]) / seconds}
             log.log((state.progress.epoch, state.progress.totals.iterations, number), data)
@@ -50,11 +53,9 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
                 start = time.perf_counter()
                 show(state, batch, outputs, stft, log)
                 spent = time.perf_counter() - start
-    sums[3] = state.fault is not None
-    loss_sum, clips, items, faults = distributed.all_sum(sums.to(state.setup.dist.device), state.setup.dist).tolist()
-    if faults:
-        state.fault = state.fault or fault_elsewhere()
+    if _must_end(state, stop):
         return {}
+    loss_sum, clips, items = distributed.all_sum(sums.to(state.setup.dist.device), state.setup.dist).tolist()
     result = {"val_loss": loss_sum / clips, "val_items_per_sec": items / (time.perf_counter() - clock - spent)}
     log.log((state.progress.epoch,), result)
     log.scalars(
@@ -71,21 +72,31 @@ def _readable(loader: DataLoader, state: TrainState) -> Iterator[ModelBatch]:
         state.fault = error
 
 
-def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[ModelBatch]:
-    """Yield batches up to the first that a process cannot read; with sharded weights, all processes run each forward together.
+def _readable_everywhere(loader: DataLoader, state: TrainState, stop: StopRequest | None) -> Iterator[ModelBatch]:
+    """Yield batches up to the first that a process cannot read, or that follows a request to stop; all processes end together.
 
-    A process without a last batch runs one forward with the others and discards it.
+    With sharded weights they run each forward together: a process without a last batch runs one with the others and discards it.
     """
-    batches = _readable(loader, state)
+    batches, sharded = _readable(loader, state), sharding.is_sharded(state.model)
     for _ in range(sampler_of(loader).batches_per_epoch()):
         batch = next(batches, None)
-        spare = _load_dummy_batch(loader, state) if batch is None and state.fault is None else None
-        if any_process(state.fault is not None, state.setup.dist):
+        spare = _load_dummy_batch(loader, state) if sharded and batch is None and state.fault is None else None
+        if _must_end(state, stop):
             return
         if batch is not None:
             yield batch
-        else:
+        elif spare is not None:
             _evaluate(state, to_device(spare, state.setup.dist.device))
+
+
+def _must_end(state: TrainState, stop: StopRequest | None) -> bool:
+    """Return True if a process cannot read a clip or is asked to stop; all processes call it."""
+    dist = state.setup.dist
+    mine = [float(state.fault is not None), float(stop is not None and stop.is_requested)]
+    faults, stops = distributed.all_sum(torch.tensor(mine, device=dist.device), dist).tolist()
+    if faults:
+        state.fault = state.fault or fault_elsewhere()
+    return bool(faults or stops)
 
 
 def _load_dummy_batch(loader: DataLoader, state: TrainState) -> ModelBatch | None:

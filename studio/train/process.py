@@ -22,10 +22,14 @@ from common.run.child import end_with
 from common.run.interrupt import StopRequest
 from common.run.nvlog import RECORD
 from common.run.run_folder import occupy
+from common.system import signals
 from studio.plan.commands import environment
 
 DRAIN = 5.0  # seconds to print what it said last
 TICK = 0.2  # seconds between polls of the process
+STOPPED_ITSELF = [
+    128 + number for number in signals("SIGHUP", "SIGINT")
+]  # exit codes after a save, of a signal from elsewhere
 PATIENCE = 60.0  # seconds that the process of an earlier run has to save and end
 
 
@@ -72,8 +76,10 @@ def run_training(
         raise
     reader.join(DRAIN)
     spend(time.monotonic() - saved)
-    if ending is not RunEnding.FINISHED and process.returncode == -signal.SIGTERM:
-        return ending  # it had not started to train, so there is nothing to save
+    if stop.is_requested or process.returncode in STOPPED_ITSELF:  # the signal may have reached it before this process
+        ending = RunEnding.STOPPED
+    if ending is not RunEnding.FINISHED and process.returncode in (-signal.SIGTERM, *STOPPED_ITSELF):
+        return ending  # after a save, or before there was anything to save
     if process.returncode:
         raise DataError(_failure(name_of(command), process.returncode))
     return ending

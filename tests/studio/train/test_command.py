@@ -1,7 +1,9 @@
 """A project of tiny models from plan to voice: SIGKILL and a resume change no bit, and the voice speaks."""
 
+import itertools
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -32,7 +34,18 @@ from studio.train.process import RunEnding, run_training
 from studio.train.progress import LOG, ModelProgress, RunLog, TrainingProgress, digest
 from studio.voice import voice
 from studio.voice.voice import best_checkpoint, sharpened, write_model
-from tests.recipe import MODELS, alive, children, read_steps, run, start, succeed, train_tiny_model, wait_for
+from tests.recipe import (
+    MODELS,
+    alive,
+    children,
+    close_terminal,
+    read_steps,
+    run,
+    start,
+    succeed,
+    train_tiny_model,
+    wait_for,
+)
 from tests.studio.projects import SETTINGS, add_runs, make_project
 from tests.test_train import differences
 
@@ -178,6 +191,23 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     first = (project.root / "whole.zip").read_bytes()
     share.main([project.name, "--projects", str(tmp_path)])
     assert (project.root / "whole.zip").read_bytes() == first
+
+
+def test_a_closed_terminal_and_a_request_during_the_verdict_are_stops(tmp_path: Path) -> None:
+    project = make_project(Project(name="closed", projects=tmp_path))
+    plan, name = tiny_plan(project, 10**5, report_every=1), "Tacotron2"
+    write_plan(project.plan, replace(plan, models={name: plan.models[name]}))
+    command = [sys.executable, "-m", "studio.train", project.name, "--projects", tmp_path]
+    assert close_terminal(command, project.run(name) / "nvlog.json", '"step": [1, 0]') == 129
+    done = epochs_in(project.run(name) / "nvlog.json") + 1
+    write_plan(project.plan, replace(plan, models={name: replace(plan.models[name], epochs=done)}))
+    process = start(*command)
+    assert process.stdout
+    lines = list(itertools.takewhile(lambda line: not line.startswith("speaking validation lines"), process.stdout))
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0 and out.endswith(" resumes it\n"), (lines, out, err)
+    assert not (project.voice / "config.json").exists()
 
 
 def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(project, capfd, monkeypatch) -> None:
