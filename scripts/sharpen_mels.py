@@ -32,7 +32,7 @@ from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, exit_on_user_error
 from common.parser import Parser
 from common.precision import pick_device
-from common.run.interrupt import StopRequest
+from common.run.interrupt import Stopped, StopRequest
 from common.run.nvlog import Log
 from common.spec import Key, Options
 from common.training.adversarial import (
@@ -197,8 +197,12 @@ def main(argv: list[str] | None = None) -> int:
     checkpoint = load_checkpoint(args.checkpoint)
     model, options = read_model(checkpoint, args.checkpoint, args.dataset_path, device)
     with StopRequest() as stop:
-        pairs = read_pairs(args, model, options, device)
-        before = movement(model.postnet, pairs, device)
+        try:
+            with stop.at_once():
+                pairs = read_pairs(args, model, options, device)
+                before = movement(model.postnet, pairs, device)
+        except Stopped:
+            return stop.exit_code
         kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
         task = Sharpening(model, kept, pairs, args.seed, device, args.batch_size)
         settings = {
