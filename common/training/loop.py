@@ -84,15 +84,15 @@ def to_device(batch: Any, device: torch.device) -> Any:
 def train_step(
     state: TrainState, batches: Sequence[ModelBatch], stop: bool = False, save: bool = False, fault: bool = False
 ) -> StepResult:
-    """Run forward and backward on each batch, then one optimizer step with the mean gradient.
+    """Run forward and backward on each batch, then one optimizer step with the mean gradient, in which each clip counts the same.
 
     stop, save and fault are requests of this process; the result combines those of all. Raises DataError if the loss or the
     gradient is not finite and --max-skipped steps have been skipped already.
     """
     buffers = copy_statistics(state)
     set_rate(state.optimizer, state.learning_rate)
-    parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
-    terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+    parts = [_accumulate(state, batch, batch is batches[-1]) for batch in batches]
+    terms = {name: torch.stack([part[name] for part in parts]).sum() for name in parts[0]}
     loss = torch.stack(list(terms.values())).sum()
     state.scaler.unscale_(state.optimizer)
     grad_norm = clip_gradients(state.model, state.setup.options.optimization.grad_clip_thresh)
@@ -109,15 +109,19 @@ def train_step(
     return result
 
 
-def _accumulate(state: TrainState, batch: ModelBatch, batches: int, last: bool) -> dict[str, Tensor]:
-    """Add a batch's gradient and return the loss's terms. Only the last batch averages gradients over all processes."""
+def _accumulate(state: TrainState, batch: ModelBatch, last: bool) -> dict[str, Tensor]:
+    """Add a batch's share of the gradient, and return its share of the loss's terms; the process's mean is their sum.
+
+    Only the last batch averages gradients over all processes, with equal weights, although their clips may differ by one.
+    """
+    parts = state.setup.pace.global_batch / (len(batch.names) * state.setup.dist.world_size)
     with nullcontext() if last else sharding.accumulate_only(state.trained):
         with precision.autocast(state.setup.dist.device, state.setup.half):
             outputs = state.trained(*batch.inputs)
             terms = state.setup.criterion.terms(outputs, batch.targets, state.progress.iteration)
         loss = torch.stack(list(terms.values())).sum()
-        state.scaler.scale(loss / batches).backward()
-    return {name: term.detach() for name, term in terms.items()}
+        state.scaler.scale(loss / parts).backward()
+    return {name: term.detach() / parts for name, term in terms.items()}
 
 
 def _reduce(

@@ -96,6 +96,15 @@ def shard_and_train(dist: Dist) -> dict[str, Any]:
     }
 
 
+def uneven_step(dist: Dist) -> tuple[Any, ...]:
+    """A step of thirteen clips, seven and six of them in four batches of one or two."""
+    state, data = make_state(dist=dist, pace=Pace(1, 13, 13)), PointsDataset(13)
+    world = dist.world_size
+    sampler = EpochBatches(data.lengths, 4 // world, seed=1, rank=dist.rank, world_size=world, accumulation=4)
+    step = train_step(state, [data.collate([key.item for key in keys]) for keys in sampler])
+    return torch.tensor([step.loss, *step.terms.values()]), *(weight.detach() for weight in state.model.parameters())
+
+
 def gradients(dist: Dist, recompute: bool, shard: bool) -> list[Tensor]:
     """Whole gradients of the fast WaveGlow, with or without --recompute; each process has clips of its own."""
     torch.manual_seed(0)
@@ -175,7 +184,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", **address}
     data = PointsDataset(9)
     with distributed.session(cpu=True, timeout=timedelta(seconds=60)) as dist:
-        state = make_state(dist=dist)
+        state = make_state(dist=dist, pace=Pace(4, 4, 4))
         step = train_step(state, [data.collate(CLIPS[rank])], fault=rank == 1, save=rank == 0)
         weights = torch.cat([weight.detach().flatten() for weight in state.model.parameters()])
         change(state, max_skipped=1)
@@ -191,6 +200,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
             "dropped": dropped,
             "after": (after.loss, after.dropped, *(weight.detach() for weight in state.model.parameters())),
             "random": save(dist, Path(folder)),
+            "uneven": uneven_step(dist),
             "sharded": shard_and_train(dist),
             "gradients": [gradients(dist, *way) for way in itertools.product((False, True), repeat=2)],
             **endings(dist),
@@ -242,7 +252,7 @@ def test_weights_are_the_main_ones_and_gradients_the_mean_to_the_precision_of_th
 
 
 def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]) -> None:
-    state = make_state()
+    state = make_state(pace=Pace(4, 4, 4))
     whole = train_step(state, [PointsDataset(9).collate([*CLIPS[0], *CLIPS[1]])])
     weights = torch.cat([weight.detach().flatten() for weight in state.model.parameters()])
     for outputs in both:
@@ -251,6 +261,12 @@ def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]
         assert (step["loss"], step["grad_norm"], step["items"]) == pytest.approx((whole.loss, whole.grad_norm, 40.0))
         assert (step["stop"], step["save"], step["fault"]) == (False, True, True)  # of any process
         torch.testing.assert_close(outputs["weights"], weights)
+    uneven, alone = make_state(pace=Pace(1, 13, 13)), uneven_step(Dist(0, 0, 1, torch.device("cpu")))
+    at_once = train_step(uneven, [PointsDataset(13).collate(list(range(13)))])
+    figures = torch.tensor([at_once.loss, *at_once.terms.values()])
+    expected = (figures, *(weight.detach() for weight in uneven.model.parameters()))
+    for found in (alone, *(outputs["uneven"] for outputs in both)):
+        torch.testing.assert_close(found, expected)
     # a dropped step names the clips of the process at fault
     assert both[0]["dropped"] == both[1]["dropped"]
     assert both[0]["dropped"].endswith("the batch's files: clip 7, clip 8")
