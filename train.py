@@ -190,6 +190,8 @@ def describe(state: TrainState, start_note: str) -> list[str]:
         f"{setup.spec.name}: {total:,} parameters{frozen} on {dist.world_size} x {dist.device.type}; "
         f"{counted(clips, 'clip')} for training, {held_out:,} for validation; {start_note}"
     ]
+    if state.note:
+        lines.append(state.note)
     lines += dict.fromkeys(loader.note for loader in both if loader.note)
     if note := small_step_note(setup.pace.global_batch, dist.world_size, options.data):
         lines.append(f"a step takes {note}")

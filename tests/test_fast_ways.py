@@ -1,8 +1,11 @@
 """Every row of both tables of fast ways against the plain model, forward and gradient, at small, odd and large sizes."""
 
 import copy
+import functools
 import shutil
+import sys
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -195,3 +198,52 @@ def test_inference_rows_keep_outputs(name: str, way: FastWay, size: Size) -> Non
         assert result.shape == want.shape
         assert error(result, want) <= way.tolerance
     assert all(torch.equal(value, before[key]) for key, value in plain.state_dict().items())
+
+
+def scale(output: Any) -> Any:
+    """An output with its floating-point numbers a little larger, and its other tensors as they are."""
+    if isinstance(output, Tensor):
+        return 1.25 * output if output.is_floating_point() and output.numel() else output
+    if isinstance(output, tuple):
+        parts = map(scale, output)
+        return type(output)(*parts) if hasattr(output, "_fields") else tuple(parts)
+    return output
+
+
+def free_names(way: FastWay) -> Iterator[tuple[Any, str]]:
+    """The functions that may be edited without the row being left out, each with its class or module."""
+    assert way.origin
+    for module in map(sys.modules.get, way.origin.modules):
+        own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+        for owner in (module, *(value for value in own if isinstance(value, type) and issubclass(value, nn.Module))):
+            prefix = "" if owner is module else f"{owner.__name__}."
+            for name, value in vars(owner).items():
+                is_own = isinstance(value, FunctionType) and value.__module__ == module.__name__
+                if is_own and name != "__init__" and not way.origin.covers(prefix + name):
+                    yield owner, name
+
+
+FREE = [
+    pytest.param(model, way, owner, name, id=f"{model}-{way.name}-{owner.__name__.split('.')[-1]}.{name}")
+    for model, way in ROWS
+    if way.origin and way.phase == "training" and not way.name.startswith("compiled")
+    for owner, name in free_names(way)
+]
+
+
+@pytest.mark.parametrize(("model", "way", "owner", "name"), FREE)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_may_be_edited_is_what_the_row_runs(
+    model: str, way: FastWay, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change in each of these functions changes the row's outputs and gradients as it does the plain model's."""
+    plain = plain_model(model, size := SIZES[model][1]).double().train()
+    batch = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs(model, size))
+    buffers, function = copy.deepcopy(plain.state_dict()), getattr(owner, name)
+    monkeypatch.setattr(
+        owner, name, functools.wraps(function)(lambda *given, **named: scale(function(*given, **named)))
+    )
+    expected = step(plain, plain, batch)
+    plain.load_state_dict(buffers)
+    for result, want in zip(step(converter(way, plain)(), plain, batch), expected, strict=True):
+        assert error(result, want) <= 1e-8

@@ -39,8 +39,9 @@ def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             whole = f"--{part}-files filelists/clock_audio_text_{name}_filelist.txt"
             cell.source = cell.source.replace(whole, f"--{part}-files {tmp_path}/{part}.txt")
     assert all(f"{tmp_path}/{part}.txt" in str(notebook.cells) for part in ("training", "validation"))
-    _, speak, look, train, compare, *own = run(notebook, NOTEBOOK.parent, output, monkeypatch)
+    _, speak, look, change, train, compare, *own = run(notebook, NOTEBOOK.parent, output, monkeypatch)
     assert "text/html" in speak and "image/png" in look and "image/png" in train and "text/html" in compare
+    assert "text/html" in change and "Attention.forward, replaced at run time" in str(notebook.cells)
     assert len(own) == 2 and read_log(output / "nvlog.json")
     assert len(list((output / "recordings/wavs").glob("*.wav"))) == 6
     assert soundfile.info(output / "recordings/wavs/0.wav").samplerate == 22050

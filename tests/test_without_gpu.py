@@ -248,7 +248,7 @@ def test_prepared_decoding_replays_its_graph(half: bool, window: int) -> None:
     wanted = [plain.infer(*batch) for batch in batches]
     with PretendGpu(rules):
         model = tacotron2(window).to(GPU)
-        fast: Any = accelerate(model, REGISTRY["Tacotron2"].fast_ways, "inference", Request(half))
+        fast: Any = accelerate(model, REGISTRY["Tacotron2"].fast_ways, "inference", Request(half)).model
         assert isinstance(fast.decoder, PreparedDecoder)
         buffers: dict[Any, list[int]] = {}
         for batch, expected in zip(batches, wanted, strict=True):

@@ -18,7 +18,7 @@ from common.audio.stft import AudioConfig, mel_filters
 from common.checkpoint.fields import SHARPENED
 from common.fast import Request, accelerate
 from common.layers import at_least_float32
-from common.precision import autocast
+from common.precision import autocast, print_once
 from common.run.nvlog import Log
 from common.spec import Key
 from common.training.adversarial import Layer, Networks, PictureDiscriminator, deceive, unmask
@@ -170,7 +170,10 @@ class Sharpening:
             discriminators = Discriminators().to(device)
         self.networks = Networks(model, discriminators, RATES, BETAS, AVERAGE, LARGEST_NORM)
         # The fast way has the parameters of the model.
-        self.generator: Any = accelerate(model, WAYS, "training", Request(half=half is not None))
+        self.generator: Any
+        self.generator, note = accelerate(model, WAYS, "training", Request(half=half is not None))
+        if note:
+            print_once(f"note: {note}")
         self.cut = MARGIN * model.hop_length
 
     def crops(self, step: int) -> WaveGlowBatch:

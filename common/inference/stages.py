@@ -183,6 +183,8 @@ def use_lexicon(loaded: LoadedModel, lexicon: Lexicon) -> LoadedModel:
 def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) -> LoadedModel:
     """Convert a model by the first fast way for inference that applies; `plain` leaves it as it is.
 
+    Prints a note where an edited model has to run as it is.
+
     Raises UsageError for decoding options that cannot work, and for int8 in a plain model.
     """
     if isinstance(stages := loaded.spec.inference, AcousticInference):
@@ -190,7 +192,10 @@ def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) ->
     if plain and request.int8:
         raise UsageError("--int8: --plain keeps weights as they are; leave one of them out")
     ways = () if plain else loaded.spec.fast_ways
-    return loaded._replace(model=accelerate(loaded.model, ways, "inference", request))
+    model, note = accelerate(loaded.model, ways, "inference", request)
+    if note:
+        precision.print_once(f"note: {note}")
+    return loaded._replace(model=model)
 
 
 @torch.inference_mode()

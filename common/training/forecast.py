@@ -52,6 +52,8 @@ def describe_plan(state: TrainState) -> list[str]:
         f"learning rate: {rate_at(optimization, pace, 0, 0):.3g} in the first step, "
         f"{rate_at(optimization, pace, epochs - 1 / count, count * epochs - 1):.3g} in the last",
     ]
+    if state.note:
+        lines.append(state.note)
     longest = longest_batch(state.loaders.training, data.batch_size)
     lines.append(f"the longest clips' batch: {_shapes(longest)}")
     return lines + _memory(state, longest, data.batch_size)

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from common import precision
 from common.errors import DataError, UsageError
-from common.fast import Request, accelerate
+from common.fast import Accelerated, Request, accelerate
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import Criterion, ModelSpec, Options
@@ -118,6 +118,7 @@ class TrainState:
     trained: nn.Module  # a fast way with the same parameters; wrapped in DistributedDataParallel on several processes
     eval_model: nn.Module  # for validation: a fast way with the weights of the average, or else of the model
     average: AveragedModel | None  # of the model's weights over time
+    note: str  # on an edited model whose fast way is not taken, or ""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     progress: Progress = field(default_factory=Progress)
@@ -158,8 +159,8 @@ def build_state(
     setup = Setup(options=options, spec=spec, criterion=criterion.to(dist.device), pace=pace, dist=dist, half=half)
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
-    fast = accelerate_training(spec, on_device, half, options.flat)
-    eval_model = fast if average is None else accelerate_training(spec, average.module, half, options.flat)
+    fast, note = accelerate_training(spec, on_device, half, options.flat)
+    eval_model = fast if average is None else accelerate_training(spec, average.module, half, options.flat).model
     trained = fast
     if scale.shard:
         for sharded in dict.fromkeys((fast, eval_model)):
@@ -172,6 +173,7 @@ def build_state(
         trained=trained,
         eval_model=eval_model,
         average=average,
+        note=note,
         optimizer=make_optimizer(on_device, optimization),
         scaler=precision.grad_scaler(dist.device, half),
     )
@@ -190,7 +192,7 @@ def _half_dtype(numbers: PrecisionConfig, scale: ScaleConfig, device: torch.devi
     return half
 
 
-def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:
+def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> Accelerated:
     """Return the fast way to train a plain model that the options select, or with --plain the model itself.
 
     Raises UsageError for two of --plain, --compile, --recompute and --graphs.

@@ -44,7 +44,7 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
     """The same model, with the same parameters, and a decoder that runs in chunks."""
     decoder = shallow_copy(model.decoder, RecordedDecoder)
     decoder.loop = ChunkedLoop(run_chunk, STEPS)
-    return shallow_copy(model, Tacotron2, decoder=decoder).train(model.training)
+    return shallow_copy(model, type(model), decoder=decoder).train(model.training)
 
 
 class RecordedDecoder(TrainingDecoder):

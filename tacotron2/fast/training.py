@@ -25,7 +25,7 @@ from tacotron2.model import Tacotron2
 
 def convert(model: Tacotron2, request: Request) -> Tacotron2:
     """A model with the same parameters and a decoder that runs all steps of a batch together."""
-    return shallow_copy(model, Tacotron2, decoder=shallow_copy(model.decoder, TrainingDecoder))
+    return shallow_copy(model, type(model), decoder=shallow_copy(model.decoder, TrainingDecoder))
 
 
 class LoopWeights(NamedTuple):
@@ -65,7 +65,8 @@ class TrainingDecoder(Decoder):
     def loop_weights(self) -> LoopWeights:
         """The weights as they are now."""
         rnn, decoder_rnn, attention = self.attention_rnn, self.decoder_rnn, self.attention_layer
-        of_prenet, of_context = rnn.weight_ih.tensor_split((self.prenet.dim,), dim=1)
+        context_dim = attention.memory_layer.linear_layer.in_features
+        of_prenet, of_context = rnn.weight_ih.tensor_split((rnn.input_size - context_dim,), dim=1)
         # v·tanh(x) = 2v·sigmoid(2x) - sum(v). The constant cancels in the softmax, and sigmoid is the cheaper function.
         return LoopWeights(
             inputs=of_prenet,
@@ -276,19 +277,7 @@ def _weight_gradients(ctx: Any, d_gates: Tensor, d_queries: Tensor) -> tuple[Ten
 
 def convert_compiled(model: Tacotron2, request: Request) -> Tacotron2:
     """Return a model with the same parameters and a decoder step that is compiled at its first call."""
-    decoder = shallow_copy(model.decoder, CompiledDecoder)
+    decoder = shallow_copy(model.decoder, type(model.decoder))
     mode = precision.LOOP_COMPILE_MODES[request.compile]
-    decoder.compiled_step = torch.compile(Decoder.step, dynamic=True, mode=mode)
-    return shallow_copy(model, Tacotron2, decoder=decoder).train(model.training)
-
-
-class CompiledDecoder(Decoder):
-    """The plain decoder with a compiled step."""
-
-    compiled_step: object
-
-    def step(self, x: Tensor, state: DecoderState, memory: Memory) -> DecoderState:
-        """Decoder.step."""
-        assert callable(self.compiled_step)
-        result: DecoderState = self.compiled_step(self, x, state, memory)
-        return result
+    decoder.step = torch.compile(decoder.step, dynamic=True, mode=mode)  # type: ignore[method-assign]
+    return shallow_copy(model, type(model), decoder=decoder).train(model.training)

@@ -29,7 +29,7 @@ def convert_for_training(model: WaveGlow, request: Request) -> WaveGlow:
     kind = RecomputedWN if request.recompute else TrainingWN
     return shallow_copy(
         model,
-        WaveGlow,
+        type(model),
         upsample=TrainingUpsample(model.upsample),
         WN=nn.ModuleList(kind(cast(WN, wn)) for wn in model.WN),
         convinv=nn.ModuleList(MatrixProduct(cast(Invertible1x1Conv, convinv)) for convinv in model.convinv),
@@ -107,7 +107,7 @@ class MatrixProduct(Invertible1x1Conv):
 
 def convert_to_compiled(model: WaveGlow, request: Request) -> WaveGlow:
     """Return a model with the same parameters whose forward and backward are compiled at their first call, once for each shape."""
-    compiled = shallow_copy(model, WaveGlow).train(model.training)
+    compiled = shallow_copy(model, type(model)).train(model.training)
     compiled.compile(mode=precision.COMPILE_MODES[request.compile])
     return compiled
 
@@ -120,7 +120,7 @@ def convert_to_channels_last(model: WaveGlow, request: Request) -> WaveGlow:
 def with_channels_last(model: WaveGlow) -> WaveGlow:
     """Return a model with the same parameters whose layers keep channels innermost."""
     layers = nn.ModuleList(_with_channels_last(cast(WN, wn)) for wn in model.WN)
-    return shallow_copy(model, WaveGlow, WN=layers).train(model.training)
+    return shallow_copy(model, type(model), WN=layers).train(model.training)
 
 
 def _with_channels_last(wn: WN) -> WN:

@@ -45,7 +45,7 @@ def test_half_precision_stores_the_networks_weights_in_it(small_model, monkeypat
     model = small_model(torch.float32)
     for wn in model.WN:
         torch.nn.init.normal_(wn.end.weight, std=0.1)
-    prepared = accelerate(model, WAYS, "inference", Request(half=True))
+    prepared = accelerate(model, WAYS, "inference", Request(half=True)).model
     assert isinstance(prepared, WaveGlow) and all(isinstance(wn, PreparedWN) for wn in prepared.WN)
     assert {p.dtype for p in prepared.WN.parameters()} == {torch.bfloat16}
     mels, z = torch.randn(1, 3, 9), torch.randn(1, 8, 18)
@@ -69,7 +69,7 @@ def test_the_plain_model_stays_as_it_was_and_its_training_changes_no_prepared_on
     model = small_model(torch.float32).train()
     names, before = list(model.state_dict()), audio_of(model)
     weights = [weight.clone() for weight in model.state_dict().values()]
-    prepared = accelerate(model, WAYS, "inference", request_)
+    prepared = accelerate(model, WAYS, "inference", request_).model
     prepared_before = audio_of(prepared)
     assert list(model.state_dict()) == names and model.training and not prepared.training
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), weights, strict=True))
@@ -95,7 +95,7 @@ def test_rows_apply_as_the_request_says(small_model, monkeypatch) -> None:
     monkeypatch.setattr("waveglow.fast.table.processor", Processor)
     assert way_name("training", Request()) == "training"
     monkeypatch.setattr("waveglow.fast.table.processor", lambda: Processor("AuthenticAMD", 26))
-    assert accelerate(model := small_model(torch.float32), WAYS, "training", Request()) is model
+    assert accelerate(model := small_model(torch.float32), WAYS, "training", Request()).model is model
     assert way_name("training", Request(half=True)) == "training"
     assert way_name("training", Request(recompute=True)) == "recomputed"
     assert way_name("training", Request(compile="default")) == "compiled"
