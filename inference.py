@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from common import precision
+from common import __version__, precision
 from common.arguments import (
     DETERMINISTIC_HELP,
     actions_of,
@@ -185,7 +185,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else Log()
     with opened as log, outputs.Manifest(options.output, options.suffix, digest, seed, dist.rank) as manifest:
-        log.parameters(options.flags | {"seed": seed} | voice.settings())
+        log.parameters({"version": __version__} | options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
         sentences += unspoken_characters(voice, texts, options.source)
         sentences += lines_without_words(lines, spoken, options.source)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from common import precision
+from common import __version__, precision
 from common.arguments import log_path
 from common.audio.stft import TacotronSTFT
 from common.checkpoint.files import best_path
@@ -96,7 +96,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
         if config.dry_run or config.find_lr:
             return try_out(state, stop)
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
-            log.parameters(options.flat)
+            log.parameters({"version": __version__} | options.flat)
             for sentence in describe(state, start_note):
                 log.say(sentence)
             return fit(state, log, stop)

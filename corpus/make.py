@@ -63,12 +63,6 @@ def finish(audio: np.ndarray) -> np.ndarray:
     return np.pad(clip, (margin - len(before), margin - len(after)))
 
 
-def save(path: Path, clip: np.ndarray) -> None:
-    """Write a clip (N,) as Ogg Vorbis."""
-    with atomic_write(path) as file:
-        soundfile.write(file, clip, SAMPLING_RATE, format="OGG", subtype="VORBIS", compression_level=COMPRESSION)
-
-
 def make(filelists: Sequence[Path], dataset_path: Path, speaker: str) -> None:
     """Speak the clips that are missing, as Ogg Vorbis."""
     rows = [row for path in filelists for row in read_filelist(path)]

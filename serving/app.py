@@ -16,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from common import __version__
 from models import REGISTRY
 from serving import responses
 from serving.config import ServingConfig
@@ -226,7 +227,8 @@ async def list_voices(request: Request) -> dict[str, Any]:
 async def get_health(request: Request) -> Response:
     """Answer 200 while the process works, 500 once the models' thread has failed."""
     is_alive = engine_of(request).is_alive
-    return JSONResponse({"status": "ok" if is_alive else "failed"}, 200 if is_alive else 500)
+    content = {"status": "ok" if is_alive else "failed", "version": __version__}
+    return JSONResponse(content, 200 if is_alive else 500)
 
 
 @health.get("/readyz")

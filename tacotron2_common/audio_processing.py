@@ -14,24 +14,11 @@ from common.audio.stft import STFT
 
 
 def window_sumsquare(
-    window: Any,
-    n_frames: int,
-    hop_length: int = 200,
-    win_length: int = 800,
-    n_fft: int = 800,
-    dtype: Any = np.float32,
-    norm: float | None = None,
+    window: Any, n_frames: int, hop_length: int = 200, win_length: int = 800, n_fft: int = 800, **options: Any
 ) -> np.ndarray:
-    """The sum of the squares of windows that overlap, for n_frames frames."""
-    return filters.window_sumsquare(
-        window=window,
-        n_frames=n_frames,
-        hop_length=hop_length,
-        win_length=win_length,
-        n_fft=n_fft,
-        dtype=dtype,
-        norm=norm,
-    )
+    """The sum of the squares of windows that overlap, for n_frames frames; `options` are librosa's dtype and norm."""
+    lengths: dict[str, Any] = {"hop_length": hop_length, "win_length": win_length, "n_fft": n_fft}
+    return filters.window_sumsquare(window=window, n_frames=n_frames, **lengths, **options)
 
 
 def griffin_lim(magnitudes: Tensor, stft_fn: STFT, n_iters: int = 30) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from importlib import import_module
 
 from tacotron2_waveglow import HOME
 
@@ -22,6 +23,9 @@ def main() -> None:
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help"):
         print((__doc__ or "").strip())
+        return
+    if words[0] == "--version":
+        print(import_module("tacotron2_waveglow.common").__version__)
         return
     name = words[0].removesuffix(".py")
     if name in SCRIPTS or name.partition(".")[0] in ROOMS:

@@ -15,7 +15,7 @@ from common.errors import DataError, UsageError
 from common.inference.arguments import vocoder_flags
 from common.inference.config import GRIFFIN_LIM, SynthesisConfig
 from compat.inference import prepare_input_sequence
-from models import REGISTRY
+from models import REGISTRY, default_options
 from synthesizer import EMBEDDED, Synthesizer
 
 MODEL_MATH = {"fp32": torch.float32, "fp16": torch.float16}
@@ -55,7 +55,7 @@ def nvidia_tacotron2(
         checkpoint: a file to load instead of the embedded voice's; published checkpoints work too.
         model_math: "fp32", or "fp16" for half-precision weights, which need a GPU.
         force_reload: no effect, as nothing is downloaded.
-        config: keyword arguments of Tacotron2Config, only with pretrained=False.
+        config: keyword arguments of Tacotron2Config, only with pretrained=False; map_location, the model's device, always.
 
     Raises:
         UsageError: arguments that contradict each other.
@@ -113,16 +113,19 @@ def _model(
     build: Any, name: str, pretrained: bool, checkpoint: str | None, model_math: str, config: dict[str, Any]
 ) -> nn.Module:
     spec = replace(REGISTRY[name], build=build)
+    device = config.pop("map_location", None)
     if model_math not in MODEL_MATH:
         raise UsageError(f"model_math: {model_math!r}, expected one of {', '.join(MODEL_MATH)}")
     if not pretrained:
         if checkpoint is not None:
             raise UsageError(f"checkpoint: {checkpoint!r} with pretrained=False; leave one of them out")
-        return build_model(spec, config).eval().to(MODEL_MATH[model_math])
+        return build_model(spec, config).eval().to(device, MODEL_MATH[model_math])
     if config:
         names = ", ".join(config)
+        if unknown := [key for key in config if key not in spec.config_from_options(default_options())]:
+            raise UsageError(f"{', '.join(unknown)}: no argument of this entry, and no key of {name}'s config")
         raise UsageError(f"{names}: weights have their own config; leave these out, or set pretrained=False")
     path = Path(checkpoint) if checkpoint else EMBEDDED / f"{spec.flag}.safetensors"
     if not path.is_file():
         raise DataError(f"{path}: no such file, expected a checkpoint of {name}")
-    return restore_model(spec, load_checkpoint(path), path).eval().to(MODEL_MATH[model_math])
+    return restore_model(spec, load_checkpoint(path), path).eval().to(device, MODEL_MATH[model_math])

@@ -73,6 +73,7 @@ def test_a_checkpoint_takes_the_place_of_the_embedded_weights() -> None:
 
 
 def test_new_weights_of_any_size_and_half_precision() -> None:
+    assert load("nvidia_tacotron2", map_location="meta").embedding.weight.is_meta
     model = load("nvidia_tacotron2", pretrained=False, n_mel_channels=6, decoder_rnn_dim=8, model_math="fp16")
     assert model.config.n_mel_channels == 6
     assert model.embedding.weight.dtype == torch.float16
@@ -86,6 +87,12 @@ def test_new_weights_of_any_size_and_half_precision() -> None:
     [
         ("nvidia_tacotron2", {"checkpoint": "nowhere.pt"}, DataError, "nowhere.pt: no such file"),
         ("nvidia_tacotron2", {"n_mel_channels": 6}, UsageError, "n_mel_channels: weights have their own config"),
+        (
+            "nvidia_tacotron2",
+            {"map_locale": "cpu"},
+            UsageError,
+            "^map_locale: no argument of this entry, and no key of Tac",
+        ),
         ("nvidia_waveglow", {"pretrained": False, "checkpoint": "x.pt"}, UsageError, "leave one of them out"),
         ("nvidia_waveglow", {"pretrained": False, "n_mels": 6}, DataError, "n_mels"),
         ("nvidia_waveglow", {"model_math": "int4"}, UsageError, "model_math: 'int4', expected one of fp32, fp16"),

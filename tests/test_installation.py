@@ -1,6 +1,7 @@
 """Without packages each command says so in one sentence; pip's package and torch.hub work beside a program's own modules."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import tacotron2_waveglow
-from tests.recipe import ROOT
+from common import __version__
+from common.checkpoint.files import load_checkpoint
+from tests.recipe import ROOT, run, train_tiny_model
 from tests.test_architecture import MAY_IMPORT, SOURCES
 
 # Modules with a `__main__` part that need no package, or that only the studio's page starts.
@@ -108,3 +111,13 @@ def test_the_package_that_pip_builds_speaks_alone_and_beside_a_program(tmp_path:
         subprocess.run([sys.executable, "-c", command, *words], cwd=tmp_path / "program", env=environment, check=True)
     written = sorted(path.parent.name for path in (tmp_path / "program").rglob("audio_0.wav"))
     assert written == ["output", "second"]
+
+
+def test_files_and_commands_name_the_version() -> None:
+    folder = train_tiny_model("WaveGlow").parent
+    assert load_checkpoint(folder / "checkpoint_WaveGlow_last.pt")["version"] == __version__
+    assert f'"step": "PARAMETER", "data": {{"version": "{__version__}"}}' in (folder / "nvlog.json").read_text()
+    for command in (["common/checkpoint/__main__.py"], ["tacotron2_waveglow/__main__.py"]):
+        assert run(*command, "--version").out == f"{__version__}\n"
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
+    assert heading is not None and heading[1] == __version__

@@ -18,7 +18,7 @@ from tests.recipe import flags, fresh_state, read_log, read_parameters, read_ste
 pytestmark = pytest.mark.slow
 
 SEEING = ["--epochs-per-validation", "1"]
-TIMES = re.compile("wait|_time$|^time_left$|_per_sec$|items/sec$")
+VARYING = re.compile("wait|_time$|^time_left$|^planned_epochs$|_per_sec$|items/sec$")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def differences(a: Any, b: Any, place: str = "") -> list[str]:
 def losses(folder: Path) -> list[tuple[Any, dict]]:
     """Records of a run's log without times and the whole run's totals."""
     records = [(step, data) for step, data in read_steps(folder / "nvlog.json") if step != ()]
-    return [(step, {key: value for key, value in data.items() if not TIMES.search(key)}) for step, data in records]
+    return [(step, {key: value for key, value in data.items() if not VARYING.search(key)}) for step, data in records]
 
 
 DROPPING = {"Tacotron2": ["--drop-frame-rate", 0.2]}
@@ -184,7 +184,7 @@ LOG_KEYS = {
     3: {"val_loss", "val_items_per_sec"},
     0: {"run_time", "train_loss", "train_items_per_sec", "train_steady_items_per_sec", "val_loss", "val_items_per_sec"},
 }
-TIMES_OF_AN_EPOCH = {"train_epoch_time", "train_data_wait_share", "time_left"}
+TIMES_OF_AN_EPOCH = {"train_epoch_time", "train_data_wait_share", "time_left", "planned_epochs"}
 EPOCH_KEYS = [{"train_loss", "train_items_per_sec", "train_epoch_items/sec", *TIMES_OF_AN_EPOCH}, LOG_KEYS[3]]
 
 

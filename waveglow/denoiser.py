@@ -19,13 +19,8 @@ N_BIAS_FRAMES = 88  # mel frames of the bias's audio, as published; its first ST
 class Denoiser(nn.Module):
     """Subtracts the magnitudes of the model's audio for zero mels without noise; the model is plain or prepared.
 
-    Args:
-        model: the WaveGlow.
-        filter_length: samples of a frame.
-        n_overlap: frames that overlap, filter_length / hop_length.
-        win_length: samples of the window.
-        mode: "zeros", or "normal" for mels of random numbers in their place.
-        hop_length: in place of n_overlap, where it is no whole number.
+    n_overlap frames overlap, filter_length / hop_length; `hop_length` itself may stand in its place. The mode "normal" takes mels
+    of random numbers instead of zeros.
 
     Raises:
         UsageError: lengths of the STFT that cannot work, or another mode.

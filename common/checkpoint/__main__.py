@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common import __version__
 from common.checkpoint.files import DESCRIBED, SAFETENSORS, load_checkpoint, plain, save_copy
 from common.checkpoint.weights import WRAPPERS
 from common.errors import DataError, UsageError, exit_on_user_error, listed, printable, shorten
@@ -268,6 +269,7 @@ def _notes(contents: Mapping[str, Any], published: Mapping[str, Any]) -> Iterato
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(prog="python -m common.checkpoint", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, does: str) -> argparse.ArgumentParser:

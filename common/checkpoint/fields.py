@@ -136,6 +136,7 @@ COUNT = Check(is_count, "a whole number from 0 to 2**62")
 SETTINGS = Check(is_settings, "a dict of plain settings by name")
 STATES = Check(is_random_states, "bytes (torch.uint8) of random generators")
 KINDS = {
+    "version": TEXT._replace(expected="a version of the recipe"),
     "epoch": Check(is_epoch, "the number of an epoch"),
     "iteration": COUNT,
     "seed": Check(is_seed, "a whole number of at least 0"),

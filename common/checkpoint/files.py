@@ -32,7 +32,7 @@ from common.files import atomic_link, atomic_write, remove_leftovers
 FAULTS_SHOWN = 8
 SAFETENSORS = ".safetensors"
 # The entries that describe its weights.
-DESCRIBED = ("epoch", "iteration", "seed", "config", "data", checkpoint_fields.SHARPENED)
+DESCRIBED = ("version", "epoch", "iteration", "seed", "config", "data", checkpoint_fields.SHARPENED)
 CHECKSUM = "checksum"  # in the metadata of a .safetensors file: of its weights and the entries of DESCRIBED
 PUBLISHED = "the published ones: `bash scripts/download_checkpoints.sh`"
 

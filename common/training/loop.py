@@ -333,6 +333,7 @@ def log_epoch(state: TrainState, log: Log, time_left: float) -> dict[str, float]
         "train_epoch_time": totals.seconds,
         "train_data_wait_share": totals.waited / totals.seconds,
         "time_left": time_left,
+        "planned_epochs": float(state.progress.plan.last),
     }
     if state.scaler.is_enabled() or state.setup.options.skipping.max_skipped:
         data["train_skipped_steps"] = totals.skipped + totals.dropped

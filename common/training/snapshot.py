@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from common import precision
+from common import __version__, precision
 from common.checkpoint import files
 from common.checkpoint.fields import SHARPENED
 from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights
@@ -111,6 +111,7 @@ def _describe(state: TrainState) -> dict[str, Any]:
     """Return the weights and the entries that describe them."""
     options = state.setup.options
     return {
+        "version": __version__,
         "epoch": state.progress.epoch,
         "iteration": state.progress.iteration,
         "config": config_of(state.model),

@@ -143,6 +143,7 @@ class RunLog:
         self.losses = Losses()
         self.reports: dict[int, dict[str, float]] = {}  # measures and val_loss by epoch
         self.step, self.epoch, self.steps_per_epoch = 0, -1, 0
+        self.epochs = 0  # of the run, as it plans them now; 0: not known yet
         self.report: tuple[int, dict[str, float]] | None = None  # the newest: its epoch, and its measures
         self.step_seconds = 0.0  # of all steps, including repeated ones
         self._seconds: deque[float] = deque(maxlen=RECENT)
@@ -185,6 +186,8 @@ class RunLog:
                 self._seconds.append(seconds)
                 self.step_seconds += seconds
         elif len(step) == 1:
+            if (planned := number(data.get("planned_epochs"))) > 0:
+                self.epochs = int(planned)
             measures = {name.removeprefix(MEASURE): number(data[name]) for name in data if name.startswith(MEASURE)}
             if measures:
                 self.report = (step[0], dict(measures))
@@ -226,10 +229,13 @@ def describe(name: str, log: RunLog, settings: ModelPlan | None, progress: Model
     """Describe a training: step, epoch, loss, time left, and the newest report."""
     if not log.step:
         return f"{name}: no step yet."
-    epochs = settings.epochs if settings else 0
+    epochs = log.epochs or (settings.epochs if settings else 0)
     total = epochs * log.steps_per_epoch
-    steps = f"step {log.step:,}" + (f" of {total:,}" if total else "")
-    lines = [f"{name}: {steps}, epoch {log.epoch + 1}" + (f" of {epochs}" if epochs else "")]
+    most = (
+        "at most " if settings and settings.hours is not None and not log.epochs else ""
+    )  # train.py fits them to the time
+    steps = f"step {log.step:,}" + (f" of {most}{total:,}" if total else "")
+    lines = [f"{name}: {steps}, epoch {log.epoch + 1}" + (f" of {most}{epochs}" if epochs else "")]
     lines[0] += f", loss {log.losses.training[log.step]:.4f}."
     if progress.finished:
         lines.append(f"Finished: {progress.reason}.")

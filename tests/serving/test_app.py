@@ -15,6 +15,7 @@ import pytest
 import soundfile
 from fastapi import FastAPI
 
+from common import __version__
 from serving.engine import Engine
 from synthesizer import EMBEDDED
 from tests.serving.conftest import (
@@ -256,6 +257,7 @@ def test_models_and_voices(app: FastAPI) -> None:
 
 def test_health_and_readiness(app: FastAPI) -> None:
     assert call(app, "GET", "/healthz").status_code == call(app, "GET", "/readyz").status_code == 200
+    assert call(app, "GET", "/health").json() == {"status": "ok", "version": __version__}
     engine = make_engine()
     cold = app_of(engine)
     assert call(cold, "GET", "/healthz").status_code == 500  # no thread yet

@@ -34,7 +34,7 @@ TACOTRON2_CONFIG = (
 )
 PUBLISHED_CONFIG = {"Tacotron2": set(TACOTRON2_CONFIG.split()), "WaveGlow": WAVEGLOW_CONFIG}
 PUBLISHED = {"epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"}
-OURS = {"data", "iteration", "seed"}
+OURS = {"version", "data", "iteration", "seed"}
 MODELS = pytest.mark.parametrize("model", RECIPE)
 
 

@@ -45,7 +45,13 @@ WRONG = {
     "nested lists": DEEP,
 }
 # Values of WRONG that an entry may have all the same.
-FINE = {("launch", "a word"), ("sharpened", "a word"), ("epoch_complete", "True"), ("amp", "a dict of tensors")}
+FINE = {
+    ("version", "a word"),
+    ("launch", "a word"),
+    ("sharpened", "a word"),
+    ("epoch_complete", "True"),
+    ("amp", "a dict of tensors"),
+}
 FINE |= {(name, "a dict") for name in ("config", "data", "amp")}
 
 

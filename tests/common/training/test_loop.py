@@ -32,8 +32,10 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
         rate = pytest.approx(20 / data["train_iter_time"])
         assert data["train_items_per_sec"] == data["train_iter_items/sec"] == rate
     rates = {"train_items_per_sec", "train_epoch_items/sec"}
-    assert set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share", "time_left"} | rates
-    assert means == last and means["time_left"] == 120
+    assert (
+        set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share", "time_left", "planned_epochs"} | rates
+    )
+    assert means == last and means["time_left"] == 120 and means["planned_epochs"] == state.progress.plan.last
     assert state.rates == notes.shown["train/items_per_sec"]
     assert means["train_loss"] == pytest.approx(sum(losses) / 3)
     assert means["train_epoch_time"] == pytest.approx(sum(data["train_iter_time"] for data in iterations))

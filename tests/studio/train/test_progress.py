@@ -1,10 +1,11 @@
 """The log of a training as it grows, resumes and begins anew."""
 
 import math
+from dataclasses import replace
 
 from common.run.nvlog import NvLog
-from studio.train.progress import RunLog
-from tests.studio.projects import STEPS, write_step
+from studio.train.progress import ModelProgress, RunLog, describe
+from tests.studio.projects import SETTINGS, STEPS, write_step
 
 
 def test_a_log_is_read_while_it_grows(tmp_path):
@@ -41,3 +42,17 @@ def test_a_log_is_read_while_it_grows(tmp_path):
     with NvLog(path, progress=False) as log:
         write_step(log, 1, 4.0)
     assert reader.update() and reader.losses.training == {1: 4.0} and reader.report is None
+
+
+def test_epochs_are_those_that_the_run_plans_once_it_has_measured_one(tmp_path):
+    """Of the 3 epochs of a plan with hours, train.py finds room for 2."""
+    plan, log = replace(SETTINGS, epochs=3, hours=1.0), RunLog(tmp_path / "nvlog.json")
+    with NvLog(log.path, progress=False) as writer:
+        write_step(writer, 1, 3.0)
+        log.update()
+        assert f"step 1 of at most {3 * STEPS}, epoch 1 of at most 3, loss" in describe(
+            "Model", log, plan, ModelProgress()
+        )
+        writer.log((0,), {"train_loss": 3.0, "planned_epochs": 2})
+        log.update()
+        assert f"step 1 of {2 * STEPS}, epoch 1 of 2, loss" in describe("Model", log, plan, ModelProgress())
