@@ -47,7 +47,8 @@ from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
 from common.parser import Parser
 from common.run.distributed import Dist, broadcast, gather, session
-from common.run.nvlog import PARAMETER, Log, NvLog, parse_line
+from common.run.nvlog import Log, NvLog
+from common.run.run_folder import read_head
 from common.threads import ThreadBalance
 from compat.inference import (  # noqa: F401 - for scripts written for the published recipe
     MeasureTime,
@@ -301,16 +302,8 @@ def move_training_log_aside(path: Path) -> list[str]:
     Raises DataError if the system refuses.
     """
     with explain_refusal(f"{path}: cannot move the older log aside", "choose another --output"):
-        moved = move_aside(path) if path.is_file() and is_training_log(path) else None
+        moved = move_aside(path) if path.is_file() and read_head(path).model_name else None
     return [f"{path} was the log of a training run: it is now {moved}"] if moved else []
-
-
-def is_training_log(path: Path) -> bool:
-    """Return True if any parameter in a log names a model to train."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        records = filter(None, map(parse_line, file))
-        data = (record.get("data") for record in records if record.get("step") == PARAMETER)
-        return any(isinstance(flags, dict) and "model_name" in flags for flags in data)
 
 
 def notes(options: InferenceOptions, description: str, audio: AudioConfig, dist: Dist) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,7 @@ def default_options() -> dict[str, Any]:
     return model_options(REGISTRY.values())
 
 
-def recognise(path: Path, specs: Sequence[ModelSpec]) -> ModelSpec:
-    """Return the model of a checkpoint among several: the one with most of its config's keys, the first if it has none.
-
-    Raises DataError for a file that cannot be read.
-    """
-    stored = load_checkpoint(path).get("config", {}) if specs[1:] else {}
+def recognise(checkpoint: Mapping[str, Any], specs: Iterable[ModelSpec]) -> ModelSpec:
+    """Return the model of a checkpoint among several: the one with most of its config's keys, the first if it has none."""
+    stored = checkpoint.get("config", {})
     return max(specs, key=lambda spec: len(stored.keys() & spec.config_from_options(default_options()).keys()))

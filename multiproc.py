@@ -100,6 +100,8 @@ def check_processes(word: str, gpus: int) -> None:
 
 def all_ended_well() -> bool:
     """Return True if every process has ended with exit code 0; torchrun tells no codes after a signal."""
+    # torchrun keeps its processes in a local variable of a function that has ended with an exception, and hands them to nobody:
+    # the garbage collector still knows the object.
     launches = [found for found in gc.get_objects() if type(found) is SubprocessContext]
     codes = {handler.proc.poll() for launch in launches for handler in launch.subprocess_handlers.values()}
     return codes == {0}

@@ -26,6 +26,7 @@ from torch import Tensor
 from common import precision
 from common.audio.audio_processing import normalize
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import load_checkpoint
 from common.data.lexicon import lexicon_of
 from common.draws import Draws
 from common.errors import DataError, UsageError
@@ -423,7 +424,11 @@ def _checkpoints() -> Checkpoints:
 def _as_checkpoint(role: str, source: str | PathLike[str] | Checkpoint, config: SynthesisConfig) -> Checkpoint:
     if isinstance(source, Checkpoint):
         return source
-    return Checkpoint(recognise(Path(source), _checkpoints().candidates(role, config.vocoder)), Path(source))
+    path, candidates = Path(source), _checkpoints().candidates(role, config.vocoder)
+    if len(candidates) == 1:
+        return Checkpoint(candidates[0], path)
+    contents = load_checkpoint(path)
+    return Checkpoint(recognise(contents, candidates), path, contents)
 
 
 def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) -> LoadedModel:

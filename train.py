@@ -289,6 +289,7 @@ def end_epoch(state: TrainState, totals: RunTotals, log: Log, trained: bool) -> 
     if left and not totals.rates:
         log.say(f"about {duration(left)} left; each epoch logs the seconds as time_left")
     totals.add(log_epoch(state, log, left))
+    # With a time limit nobody knows the number of epochs beforehand, so each tenth of the run has a line.
     if plan.minutes and 10 * done // plan.last > 10 * progress.epoch // plan.last:
         loss = totals.last_epoch["train_loss"]
         log.say(f"epoch {done} of {plan.last}, loss {loss:.3f}, about {duration(left)} left")

@@ -34,8 +34,7 @@ from common.arguments import positive
 from common.checkpoint.files import last_link
 from common.errors import UsageError, exit_on_user_error
 from common.files import write_text
-from common.options import add_fields, from_options, option
-from common.parser import Parser
+from common.options import argument, option, parse_options
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST_LINES = 20  # of a part's output
@@ -80,7 +79,7 @@ class GpuOptions:
     quick: bool = option(False, "tiny models, to try everything once; the figures mean nothing")
     only: str = option("", "run only the parts whose names begin with this", metavar="BEGINNING")
     output: Path = option(Path("output/gpu"), "folder of report.md, results.jsonl and of the parts' files", "-o")
-    minutes: int = 60
+    minutes: int = argument("time for all parts", 60, nargs="?", type=positive)
 
 
 def parts(options: GpuOptions) -> Iterator[GpuPart]:
@@ -175,10 +174,7 @@ def report(results: Sequence[PartOutcome]) -> str:
 
 def parse_args(argv: list[str]) -> GpuOptions:
     """Parse the flags. Raises UsageError if there is no GPU."""
-    parser = Parser(prog="bash benchmarks/gpu.sh", description=__doc__)
-    parser.add_argument("minutes", nargs="?", type=positive, default=GpuOptions.minutes, help="time for all parts")
-    add_fields(parser, GpuOptions)
-    options = from_options(GpuOptions, vars(parser.parse_args(argv)))
+    options = parse_options(GpuOptions, "bash benchmarks/gpu.sh", __doc__, argv)
     if options.device == "gpu" and precision.pick_device().type == "cpu":  # gpu_count has GPUs without a driver too
         raise UsageError("no GPU here: run this on a machine with one, or try it with --device cpu --quick")
     return replace(options, output=options.output.resolve())

@@ -44,8 +44,7 @@ from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
 from common.extras import require
 from common.inference.voice_folder import default_vocoder
-from common.options import add_fields, from_options, option
-from common.parser import Parser
+from common.options import argument, option, parse_options
 from common.tables import markdown_table
 from models import REGISTRY
 from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
@@ -112,7 +111,7 @@ class LoadOptions:
         None, "measure with or without batching only (default: both)", action=argparse.BooleanOptionalAction
     )
     vocoder: str = option(default_vocoder(EMBEDDED, REGISTRY.values()), "vocoder of the embedded voice")
-    server: tuple[str, ...] = ()  # further flags of python -m serving
+    server: list[str] = argument("further flags of python -m serving", [], nargs="*", metavar="-- FLAGS")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -254,10 +253,7 @@ def cells(row: ClientsRow) -> list[object]:
 
 
 def parse_args(argv: list[str]) -> LoadOptions:
-    parser = Parser(prog="python -m benchmarks.load", description=__doc__)
-    add_fields(parser, LoadOptions)
-    parser.add_argument("server", nargs="*", metavar="-- FLAGS", help="further flags of python -m serving")
-    return from_options(LoadOptions, vars(parser.parse_args(argv)))
+    return parse_options(LoadOptions, "python -m benchmarks.load", __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import json
 import signal
 import statistics
@@ -39,7 +38,7 @@ from common.arguments import positive
 from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal
 from common.files import atomic_write, writing
 from common.inference.vocoders import time_call
-from common.parser import Parser
+from common.options import option, parse_options
 from common.tables import markdown_table
 
 TITLES = ("measurement", "reference", "ours", "ratio")
@@ -190,31 +189,32 @@ def log_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="python -m benchmarks.speed", description=(__doc__ or "").partition("\n")[0])
-    add = parser.add_argument
-    add(
-        "--rows",
+@dataclass(frozen=True, kw_only=True)
+class SpeedOptions:
+    """The command's flags."""
+
+    rows: list[str] = option(
+        list(ROWS),
+        f"rows to measure, among {', '.join(ROWS)} (default: all)",
         nargs="+",
         choices=list(ROWS),
-        default=list(ROWS),
         metavar="ROW",
-        help=f"rows to measure, among {', '.join(ROWS)} (default: all)",
     )
-    train_flags = "further flags of train.py for our way to train, such as --train-flags='--amp-dtype bfloat16'"
-    add("--train-flags", default="", help=train_flags, metavar="FLAGS")
-    add("--repeats", type=positive, default=3, help="number of measured calls of each kind")
-    add(
-        "--threads",
-        type=positive,
-        default=torch.get_num_threads(),
-        help="number of CPU threads (default: as PyTorch chooses)",
+    train_flags: str = option(
+        "",
+        "further flags of train.py for our way to train, such as --train-flags='--amp-dtype bfloat16'",
+        metavar="FLAGS",
     )
-    add("--amp", action="store_true", help="use mixed precision in training and half precision from text to sound")
-    add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
-    add("--quick", action="store_true", help="use tiny models to check that everything works; the figures mean nothing")
-    add("-o", "--output", type=Path, default=Path("output/bench"), help="output folder; created if missing")
-    return parser.parse_args(argv)
+    repeats: int = option(3, "number of measured calls of each kind", type=positive)
+    threads: int = option(torch.get_num_threads(), "number of CPU threads (default: as PyTorch chooses)", type=positive)
+    amp: bool = option(False, "use mixed precision in training and half precision from text to sound")
+    cpu: bool = option(False, "use the CPU even if there is a GPU")
+    quick: bool = option(False, "use tiny models to check that everything works; the figures mean nothing")
+    output: Path = option(Path("output/bench"), "output folder; created if missing", "-o")
+
+
+def parse_args(argv: list[str]) -> SpeedOptions:
+    return parse_options(SpeedOptions, "python -m benchmarks.speed", (__doc__ or "").partition("\n")[0], argv)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from common.errors import UsageError
+from common.parser import Parser
 
 Config = TypeVar("Config")
 
@@ -48,36 +49,81 @@ COUNT = Check(lambda x: is_whole(x) and x >= 1, "a whole number of at least 1")
 TRUTH = Check(lambda x: isinstance(x, bool), "True or False")
 
 
-def option(default: Any, help: str, *aliases: str, flag: str = "", check: Check | None = None, **settings: Any) -> Any:
+def option(
+    default: Any, help: str, *aliases: str, flag: str = "", group: str = "", check: Check | None = None, **settings: Any
+) -> Any:
     """A dataclass field that is also a flag: `prenet_dim: int = option(256, "units of each prenet layer")`.
 
     `aliases` are further names of the flag, such as "-bs"; `flag` replaces the name that the field implies, and with it the name
-    of the parsed option unless `dest` is given too. `settings` go to argparse's add_argument and override the type that the
-    annotation implies. Each config and each parser gets its own copy of a default that is a list or a dictionary.
+    of the parsed option unless `dest` is given too. `group` is its heading in the help. `settings` go to argparse's add_argument
+    and override the type that the annotation implies. Each config and each parser gets its own copy of a default that is a list
+    or a dictionary.
     """
-    metadata = {"help": help, "aliases": aliases, "flag": flag, "check": check, "settings": settings}
+    metadata = {"help": help, "aliases": aliases, "flag": flag, "group": group, "check": check, "settings": settings}
     if isinstance(default, (list, dict)):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def add_fields(group: argparse._ActionsContainer, config: type, *names: str, **defaults: Any) -> None:
-    """Add the flags of a config's options: of all, or of those with the given names. `defaults` replace the fields' own."""
+def argument(help: str, default: Any = MISSING, **settings: Any) -> Any:
+    """A dataclass field that is a positional argument of the command line."""
+    return option(default, help, positional=True, **settings)
+
+
+def section(config: type, group: str = "") -> Any:
+    """A dataclass field that holds a config, whose flags have this heading in the help unless they name another."""
+    return field(default_factory=config, metadata={"section": group})
+
+
+def add_fields(
+    container: argparse._ActionsContainer, config: type, *names: str, group: str = "", **defaults: Any
+) -> None:
+    """Add the flags of a config's options and of the configs in it: of all, or of those with the given names.
+
+    `defaults` replace the fields' own. Where the container is a parser, flags with a group come under its heading; `group` is
+    that of flags that name none.
+    """
     for option_field in fields(config):
-        if "help" in option_field.metadata and (not names or option_field.name in names):
-            _add_field(group, config, option_field, defaults.get(option_field.name, default_of(option_field)))
+        if names and option_field.name not in names:
+            continue
+        if "section" in option_field.metadata:
+            inner = _hints(config)[option_field.name]
+            add_fields(container, inner, group=option_field.metadata["section"] or group, **defaults)
+        elif "help" in option_field.metadata:
+            default = defaults.get(option_field.name, default_of(option_field))
+            _add_field(_headed(container, option_field.metadata["group"] or group), config, option_field, default)
+
+
+def _headed(container: argparse._ActionsContainer, group: str) -> argparse._ActionsContainer:
+    """Return a parser's group of flags with this heading, made on its first use; the container itself if it is a group."""
+    if not group or not isinstance(container, argparse.ArgumentParser):
+        return container
+    known = (one for one in container._action_groups if one.title == group)
+    return next(known, None) or container.add_argument_group(group)
 
 
 def _add_field(group: argparse._ActionsContainer, config: type, option_field: Field, default: Any) -> None:
     metadata, kind = option_field.metadata, _hints(config)[option_field.name]
-    settings = {"dest": option_name(option_field), **metadata["settings"]}
+    settings = {**metadata["settings"]}
     if kind is bool:
         settings.setdefault("action", argparse.BooleanOptionalAction if default else "store_true")
     elif "action" not in settings:
         settings.setdefault("type", _plain_type(kind))
-    group.add_argument(
-        *metadata["aliases"], flag_of_field(option_field), default=default, help=metadata["help"], **settings
-    )
+    if settings.pop("positional", False):
+        group.add_argument(option_field.name, default=default, help=metadata["help"], **settings)
+        return
+    settings.setdefault("dest", option_name(option_field))
+    names = (*metadata["aliases"], flag_of_field(option_field))
+    group.add_argument(*names, default=default, help=metadata["help"], **settings)
+
+
+def parse_options(
+    config: type[Config], prog: str, description: str | None, argv: Sequence[str] | None = None
+) -> Config:
+    """Parse a command whose flags and arguments are all fields of a config, and build the config."""
+    parser = Parser(prog=prog, description=description)
+    add_fields(parser, cast(type, config))
+    return from_options(config, vars(parser.parse_args(argv)))
 
 
 def flag_of(name: str) -> str:

@@ -20,6 +20,7 @@ UNKNOWN = "unrecognized arguments: "
 SWITCHED = {"True": True, "true": True, "False": False, "false": False}
 # Name of an argument's type -> the word for its value in the help.
 KINDS = {**dict.fromkeys(("int", "positive", "batch_size", "seed"), "N"), "float": "X", "Path": "PATH"}
+KINDS |= {"sampling_rate": "HZ", "seconds": "S"}
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):

@@ -13,8 +13,8 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from common.audio.silence import sound_bounds
 from common.data.filelist import list_path, read_filelist
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, make_folder
-from common.parser import Parser
+from common.options import argument, option, parse_options
 from common.reading.reader import read_english
 from corpus.teacher import SAMPLING_RATE as TEACHER_RATE
 from corpus.teacher import Teacher
@@ -76,18 +76,17 @@ def make(filelists: Sequence[Path], dataset_path: Path, speaker: str) -> None:
             soundfile.write(file, clip, SAMPLING_RATE, format="OGG", subtype="VORBIS", compression_level=COMPRESSION)
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(prog="python -m corpus.make", description=__doc__)
-    parser.add_argument(
-        "filelists", metavar="FILELIST", type=Path, nargs="*", default=FILELISTS, help="rows path|text (default: all)"
-    )
-    parser.add_argument("-d", "--dataset-path", type=Path, default=ROOT, help="folder that the paths start from")
-    parser.add_argument("--speaker", default=SPEAKER, help="speaker of the teacher")
-    return parser.parse_args(argv)
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """The command's arguments and flags."""
+
+    filelists: list[Path] = argument("rows path|text (default: all)", FILELISTS, metavar="FILELIST", nargs="*")
+    dataset_path: Path = option(ROOT, "folder that the paths start from", "-d")
+    speaker: str = option(SPEAKER, "speaker of the teacher")
 
 
 def main() -> None:
-    args = parse_args()
+    args = parse_options(CorpusOptions, "python -m corpus.make", __doc__)
     make(args.filelists, args.dataset_path, args.speaker)
 
 

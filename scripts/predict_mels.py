@@ -17,9 +17,9 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ from common.data.filelist import check_files, lines_of, read_filelist
 from common.data.mels import save_mel, write_settings
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import remove_leftovers
-from common.options import from_options
-from common.parser import Parser
+from common.options import argument, from_options, option, parse_options
 from common.precision import pick_device, separate_rng
 from common.spec import Key, Options
 from common.training.loop import to_device
@@ -101,17 +100,20 @@ def read_model(checkpoint: dict[str, Any], path: Path, dataset_path: Path, devic
     return model, options | {"dataset_path": str(dataset_path)}
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(prog="python -m scripts.predict_mels", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
-    parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text")
-    parser.add_argument("-o", "--output", type=Path, default=Path("output/predicted"), help="the new dataset's folder")
-    parser.add_argument(
-        "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
-    )
-    parser.add_argument("-bs", "--batch-size", type=positive, default=16, help="clips at once")
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
-    return parser.parse_args(argv)
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """The command's arguments and flags."""
+
+    checkpoint: Path = argument("of Tacotron 2")
+    filelists: list[Path] = argument("rows mel|text", nargs="+")
+    output: Path = option(Path("output/predicted"), "the new dataset's folder", "-o")
+    dataset_path: Path = option(Path("./"), "the folder the rows' paths start at", "-d")
+    batch_size: int = option(16, "clips at once", "-bs", type=positive)
+    cpu: bool = option(False, "use the CPU even if there is a GPU")
+
+
+def parse_args(argv: list[str] | None = None) -> PredictOptions:
+    return parse_options(PredictOptions, "python -m scripts.predict_mels", __doc__, argv)
 
 
 def main(argv: list[str] | None = None) -> None:

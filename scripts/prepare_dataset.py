@@ -12,14 +12,14 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.data.filelist import list_path, write_list
 from common.errors import DataError, exit_on_user_error, shorten_list
 from common.files import read_lines
-from common.parser import Parser
+from common.options import argument, option, parse_options
 
 CLIPS = 13100  # of LJSpeech-1.1
 CLIP_ID = re.compile(r"LJ\d{3}-\d{4}")
@@ -94,20 +94,19 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
     return lists | {name: [clip for clip in clips if clip in transcripts] for name, clips in split.items()}
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(prog="python -m scripts.prepare_dataset", description=__doc__)
-    parser.add_argument("corpus", type=Path, help="the unpacked folder, with metadata.csv and wavs/")
-    parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="folder of the lists")
-    parser.add_argument(
-        "--split", type=Path, default=Path("filelists/ljs_split.txt"), help="file that lists the held-out clips"
-    )
-    parser.add_argument("--clips", type=int, default=CLIPS, help="expected number of clips; smaller for a stand-in")
-    return parser.parse_args(argv)
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """The command's argument and flags."""
+
+    corpus: Path = argument("the unpacked folder, with metadata.csv and wavs/")
+    filelists: Path = option(Path("filelists"), "folder of the lists")
+    split: Path = option(Path("filelists/ljs_split.txt"), "file that lists the held-out clips")
+    clips: int = option(CLIPS, "expected number of clips; smaller for a stand-in")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Check the corpus, and write every missing list."""
-    args = parse_args(argv)
+    args = parse_options(CorpusOptions, "python -m scripts.prepare_dataset", __doc__, argv)
     transcripts = read_transcripts(args.corpus / "metadata.csv")
     lists = choose_clips(transcripts, read_split(args.split), args.clips)
     missing = [f"{clip}.wav" for clip in transcripts if not (args.corpus / "wavs" / f"{clip}.wav").is_file()]

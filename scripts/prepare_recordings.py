@@ -32,7 +32,7 @@ from common.data.filelist import Utterance, choose_held_out, list_path, path_in_
 from common.data.mels import mel_path_of, unusable_rows
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import locate_problems
-from common.options import add_fields, flag_of, from_options, option
+from common.options import add_fields, argument, flag_of, from_options, option, section
 from common.parser import Parser
 from common.precision import gpu_count
 from common.progress import counted
@@ -56,7 +56,7 @@ class RecordingsOptions:
     name: str | None = option(
         None, "name of the filelists and of the folder of copies (default: that of the folder or list)"
     )
-    treatment: recordings.Treatment
+    treatment: recordings.Treatment = section(recordings.Treatment)
     min_duration: float | None = option(
         None, "leave out clips shorter than S seconds after trimming", type=seconds, metavar="S"
     )
@@ -69,7 +69,7 @@ class RecordingsOptions:
     num_workers: int = option(os.cpu_count() or 1, "processes (default: one per core)", type=positive)
     filelists: Path | None = option(None, "folder for the filelists (default: the project's)")
     relative_to: Path = option(Path(), "folder that the paths given here start from")
-    dataset_path: Path | None = None
+    dataset_path: Path | None = argument("folder for copies (default: the project's folder)", None, nargs="?")
     training: Options = field(default_factory=dict)  # flags of training that decide which rows it accepts
     training_words: Sequence[str] = ()  # those of them that are given
 
@@ -87,10 +87,7 @@ class RecordingsOptions:
 
 def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     parser = Parser(prog="bash scripts/prepare_dataset.sh", description=__doc__)
-    folder = "folder for copies (default: the project's folder)"
-    parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)
     add_fields(parser, RecordingsOptions)
-    add_fields(parser, recordings.Treatment)
     known = {*parser._option_string_actions}
     copy_arguments(parser, ACOUSTIC.row_options, ACOUSTIC.add_arguments, ACOUSTIC.add_training_arguments)
     argv = sys.argv[1:] if argv is None else argv

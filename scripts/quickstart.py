@@ -10,7 +10,6 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import importlib.util
 import json
 import math
@@ -19,13 +18,14 @@ import shlex
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
 from common.files import make_folder, read_lines
-from common.parser import Parser
+from common.options import ABOVE_ZERO, check_fields, option, parse_options
 from common.run.nvlog import RECORD
 from models import REGISTRY
 
@@ -131,16 +131,21 @@ def main() -> None:
     print(conclusion(plan, understood, longer))
 
 
-def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(prog="bash scripts/quickstart.sh", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of training, for all models together")
-    parser.add_argument(
-        "--waveglow", action="store_true", help="train a small WaveGlow, too, which in so little time only buzzes"
+@dataclass(frozen=True, kw_only=True)
+class QuickstartOptions:
+    """The command's flags. Raises UsageError for no time at all."""
+
+    minutes: float = option(
+        10.0, "minutes of training, for all models together (QUICKSTART_MINUTES sets it, too)", check=ABOVE_ZERO
     )
-    args = parser.parse_args(arguments)
-    if not args.minutes > 0:
-        parser.error(f"--minutes: {args.minutes}, expected more than 0 (QUICKSTART_MINUTES)")
-    return args
+    waveglow: bool = option(False, "train a small WaveGlow, too, which in so little time only buzzes")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def parse_args(arguments: list[str] | None = None) -> QuickstartOptions:
+    return parse_options(QuickstartOptions, "bash scripts/quickstart.sh", __doc__, arguments)
 
 
 def say(heading: str) -> None:

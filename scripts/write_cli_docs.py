@@ -14,6 +14,7 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +22,7 @@ from unittest import mock
 
 from common.errors import DataError, exit_on_user_error
 from common.files import write_text
-from common.parser import Parser
+from common.options import option, parse_options
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 
@@ -133,11 +134,16 @@ def purpose_of(script: Path) -> str:
     return lines[1].removeprefix("# ").replace("|", r"\|")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DocsOptions:
+    """The command's flag."""
+
+    check: bool = option(False, "write nothing; fail if the page is out of date")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Write the page, or compare it with the existing one."""
-    parser = Parser(prog="python -m scripts.write_cli_docs", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
-    args = parser.parse_args(argv)
+    args = parse_options(DocsOptions, "python -m scripts.write_cli_docs", __doc__, argv)
     text = page()
     if args.check:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:

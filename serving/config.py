@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from common import arguments
 from common.arguments import environment_argv, given_options
@@ -175,11 +175,12 @@ def parse_args(argv: list[str]) -> ServingConfig:
     group = parser = Parser(
         prog="python -m serving", usage="%(prog)s [flags]  (-h lists all flags)", description=__doc__
     )
+    empty: dict[str, Any] = {name: [] for name in LISTS}
     for field in fields(ServingConfig):
         if field.name in GROUPS:
             group = parser.add_argument_group(GROUPS[field.name])
         owner = ServingConfig if field.metadata else SynthesisConfig
-        add_fields(group, owner, field.name, **{name: [] for name in LISTS})
+        add_fields(group, owner, field.name, **empty)
     given = given_options(parser, argv)  # first, for --help and mistakes
     options = vars(parser.parse_args([*environment_argv(parser, PREFIX, os.environ, given), *argv]))
     key = os.environ.get(API_KEY_VARIABLE) if options["api_key"] is None else options["api_key"]

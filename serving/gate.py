@@ -58,7 +58,9 @@ class Gate:
                 await self.app(as_get(scope, root), self._limit_body(scope, receive), answer)
         except StallError as error:
             fields |= {"error": str(error), "disconnected": True}
-            scope.get("state", {}).get("abort", bool)()  # closing would wait until the rest is read
+            # The connection is cut off, since closing it would wait until the client has read the rest. Under another server than
+            # ours there is no `abort`, and bool() does nothing.
+            scope.get("state", {}).get("abort", bool)()
         finally:
             self._record(scope, fields, answer, time.monotonic() - start)
 

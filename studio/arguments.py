@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UsageError
-from common.options import add_fields, from_options, option
+from common.options import add_fields, option, parse_options
 from common.parser import Parser
 from common.web.sockets import LARGEST_PORT
 from studio.project import PROJECTS, Project
@@ -42,9 +42,7 @@ class StudioConfig:
 
 
 def parse_args(argv: list[str]) -> StudioConfig:
-    parser = Parser(prog="python -m studio", description=DESCRIPTION)
-    add_fields(parser, StudioConfig)
-    return from_options(StudioConfig, vars(parser.parse_args(argv)))
+    return parse_options(StudioConfig, "python -m studio", DESCRIPTION, argv)
 
 
 def project_parser(module: str, description: str | None, name: str) -> Parser:

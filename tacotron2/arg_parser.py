@@ -11,6 +11,8 @@ from tacotron2.data_function import Tacotron2DataConfig
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2LossConfig
 
+# The names of fields, group by group: the help follows the path of the signal, while the configs have the order of the published
+# ones, which older checkpoints and programs rely on.
 TEXT = ("text_cleaners", "text_reading", "symbols")
 ATTENTION = ("attention_rnn_dim", "attention_dim", "attention_location_n_filters", "attention_location_kernel_size")
 DECODER = (

@@ -20,11 +20,11 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from common.arguments import positive
 from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, listed
 from common.files import atomic_write, make_folder, read_lines, remove_leftovers, write_text
-from common.parser import Parser
+from common.options import option, parse_options
 from common.quality.recogniser import Recogniser
 from common.quality.words import character_errors, word_errors
 from common.reading.reader import read_english
@@ -163,24 +163,20 @@ def summary(heard: dict[str, Heard]) -> str:
     )
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(prog="python -m voice.make_corpus", description=__doc__)
-    parser.add_argument(
-        "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
+@dataclass(frozen=True, kw_only=True)
+class VoiceCorpusOptions:
+    """The command's flags."""
+
+    text: Path = option(ROOT / "voice" / "text", "folder of train.txt, everyday_train.txt and so on")
+    output: Path = option(ROOT / "output" / "voice_corpus", "folder to write", "-o")
+    speaker: str = option("am_michael", "speaker of the teacher")
+    workers: int = option(
+        os.cpu_count() or 1, "processes that speak, of one thread each (default: one per core)", type=positive
     )
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
-    parser.add_argument("--speaker", default="am_michael", help="speaker of the teacher")
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        default=os.cpu_count() or 1,
-        help="processes that speak, of one thread each (default: one per core)",
-    )
-    return parser.parse_args(argv)
 
 
 def main() -> None:
-    args = parse_args()
+    args = parse_options(VoiceCorpusOptions, "python -m voice.make_corpus", __doc__)
     clips = read_splits(args.text)
     heard = read_heard(args.output / "heard.tsv")
     missing = [clip for clip in clips if clip.name not in heard]

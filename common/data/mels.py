@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.arguments import add_audio_arguments, positive
+from common.arguments import positive
 from common.audio.audio_processing import count_samples, load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import atomic_write, is_current, parse_json, remove_leftovers, write_text, writing
-from common.options import add_fields, from_options, option
-from common.parser import Parser
+from common.options import from_options, option, parse_options, section
 from common.progress import counted
 from common.spec import ModelSpec, Options
 
@@ -56,7 +55,7 @@ class MelOptions:
     )
     dataset_path: Path = option(Path("./"), "folder that the rows' paths are relative to", "-d")
     num_workers: int = option(os.cpu_count() or 1, "number of processes (default: one per core)", type=positive)
-    audio: AudioConfig = field(default_factory=AudioConfig)
+    audio: AudioConfig = section(AudioConfig, "audio")
 
     def __post_init__(self) -> None:
         if len(self.audio_filelist) != len(self.mel_filelist):
@@ -323,10 +322,7 @@ def check_distinct(pairs: Sequence[tuple[Path, Path]]) -> None:
 
 
 def parse_args(argv: list[str] | None = None) -> MelOptions:
-    parser = Parser(prog="python -m common.data.mels", description=__doc__)
-    add_fields(parser, MelOptions)
-    add_audio_arguments(parser)
-    return from_options(MelOptions, vars(parser.parse_args(argv)))
+    return parse_options(MelOptions, "python -m common.data.mels", __doc__, argv)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -43,7 +43,8 @@ ORDINALS = (
     | {"fr": r"(?:er|re|e|[eè]me|nde?)s?\b", "nl": r"(?:st|d)?e\b", "sv": r":[ae]\b"}
 )
 CONSONANTS = "[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z]"
-# Points within words; a point before a small letter or a digit; words without a vowel.
+# Abbreviations, which nothing spells out: points within a word (z.B.); a point after a short word that does not end the sentence,
+# since a small letter or a digit follows (p. 5); a point after letters without a vowel (Dr. Weber).
 ABBREVIATION = re.compile(
     rf"\b(?:[^\W\d_]{{1,3}}\.){{2,}}|\b[^\W\d_]{{1,5}}\.(?=\s+[^\W_A-ZÀ-Þ])|\b{CONSONANTS}{{1,5}}\.(?=\s)"
 )

@@ -24,7 +24,13 @@ OTHERS = [  # what is left to detect; rarer ones are mistaken for these
 FEWEST_NULS = 0.3  # share of the bytes; UTF-16 without a byte-order mark has more in Latin scripts
 MISREAD = re.compile(r"\w[¿¡\u02c6\u02dc]|[a-zß-öø-ÿ][A-ZÀ-ÖØ-ÞŠŽŒŸ]")  # within words, these come of another code page
 SAVE = "save it as UTF-8"
+SENTENCE_ENDS, CLOSING = tuple(".!?…。！？।"), "\"'”’»)]"  # and what may follow them
 INVISIBLE = (0xAD, 0x200B, 0x2060, 0xFEFF)  # soft hyphen and characters without width, except those that shape letters
+
+
+def ends_sentence(text: str) -> bool:
+    """Return True if a text, or a word, ends with the end of a sentence."""
+    return text.rstrip().rstrip(CLOSING)[-1:] in SENTENCE_ENDS
 
 
 class TextFile(NamedTuple):

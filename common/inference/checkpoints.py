@@ -32,10 +32,11 @@ Found = Mapping[str, Path | None]  # checkpoints in some place, by the flags of 
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint file and the spec of the model in it."""
+    """A checkpoint file and the spec of the model in it; its contents, where they told which model it is."""
 
     spec: ModelSpec
     path: Path
+    contents: dict[str, Any] | None = None
 
 
 class Choice(NamedTuple):
@@ -98,8 +99,8 @@ class Checkpoints(NamedTuple):
             UsageError: options that contradict the stored settings, or unknown ones.
             DataError: a file that cannot be read or does not contain this model.
         """
-        spec, path = checkpoint
-        contents = load_checkpoint(path)
+        spec, path = checkpoint.spec, checkpoint.path
+        contents = checkpoint.contents or load_checkpoint(path)
         data, options, stored = data_of(contents), self._options(config), contents.get("config", {})
         check_data_options(spec, data, stored, path)
         own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == self.embedded else {}

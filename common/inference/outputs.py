@@ -24,6 +24,7 @@ from torch import Tensor
 
 from common.audio.audio_processing import SAMPLE_FORMATS, save_audio, to_pcm
 from common.data.pictures import plot_alignment, save_figure
+from common.data.text_files import ends_sentence
 from common.errors import DataError, explain_refusal, shorten
 from common.files import atomic_write, make_folder, open_to_append, parse_json, writing
 from common.inference.stages import Line, Speech
@@ -219,7 +220,6 @@ SUBTITLES = ("srt", "vtt", "srt-words", "vtt-words")  # a cue for some words, or
 CUE_LINE, CUE_LINES, LONGEST_CUE = 42, 2, 7.0  # characters, lines, seconds
 # Seconds of silence that end a cue, and after a point, which may be an abbreviation's
 LONGEST_GAP, SENTENCE_GAP = 1.0, 0.15
-CLOSING, ENDS = "\"'”’»)]", (".", "!", "?", "…", "。", "！", "？")
 
 
 def write_subtitles(path: Path, words: Sequence[Word], kind: str) -> None:
@@ -256,7 +256,7 @@ def timestamp(seconds: float, is_vtt: bool) -> str:
 
 
 def _longest_gap(word: str) -> float:
-    return SENTENCE_GAP if word.rstrip(CLOSING).endswith(ENDS) else LONGEST_GAP
+    return SENTENCE_GAP if ends_sentence(word) else LONGEST_GAP
 
 
 def _fits(cue: Sequence[Word]) -> bool:

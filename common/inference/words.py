@@ -68,8 +68,10 @@ def _words(symbols: Sequence[str]) -> list[range]:
         if symbol == " ":
             last_space = place
         elif letters[place]:
-            is_new = not words or words[-1].start < last_space
-            words[-1:] = [*words[-1:], range(place, place + 1)] if is_new else [range(words[-1].start, place + 1)]
+            if not words or words[-1].start < last_space:
+                words.append(range(place, place + 1))
+            else:  # a mark inside a word, as in don't, does not end it, so the word grows up to here
+                words[-1] = range(words[-1].start, place + 1)
     return words
 
 

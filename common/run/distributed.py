@@ -102,6 +102,7 @@ def find_loss(error: BaseException, dist: Dist) -> Loss | None:
     if not (timed_out or any(words in str(error) for words in PEER_IS_GONE)):
         return None
     present = _call_roll(dist, timed_out)
+    # Gloo tells only some of the waiting processes that it was a timeout, and the others that a connection was closed.
     timed_out = timed_out or b"timed out" in present.values()
     # Without an answer from the store, its host is lost: the main process, or the launcher beside it.
     ranks = [rank for rank in range(dist.world_size) if rank not in present] if present else [0]

@@ -189,13 +189,13 @@ def find_logs(path: Path, model_name: str) -> list[Path]:
 
 
 def read_head(path: Path) -> LogHead:
-    """Read a log up to the record that names its model, or to the first line that is not a record."""
+    """Read a log up to the record that names its model; lines that are no records are passed over."""
     began = None
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             record = parse_line(line)
             if not record:
-                break
+                continue
             began = str(record.get("timestamp", "")) if began is None else began
             data = record.get("data")
             if record.get("step") == PARAMETER and isinstance(data, dict) and "model_name" in data:

@@ -12,44 +12,13 @@ from common.options import add_fields, from_options, problems_of
 from common.parser import Parser
 from common.spec import ModelSpec, TrainingDefaults
 from common.training.fine_tuning import adopt_settings
-from common.training.optimization import OptimizationConfig
-from common.training.options import (
-    CheckpointConfig,
-    DataConfig,
-    EvaluationConfig,
-    PrecisionConfig,
-    RunConfig,
-    ScaleConfig,
-    SkipConfig,
-    StartConfig,
-    TrainOptions,
-    wrong_pairs,
-)
+from common.training.options import TrainOptions, wrong_pairs
 
 # Flags that the published recipe parses and ignores, or that PyTorch's launcher replaces.
 RETIRED = (
     *("--text-cleaners", "--use-saved-learning-rate", "--grad-clip", "--dynamic-loss-scaling", "--dist-url"),
     *("--dist-backend", "--group-name", "--rank", "--world-size", "--local_rank", "--local-rank"),
 )
-# Groups of --help: the configs that they show, each with the names of its flags there; without names, all of them.
-STEP, SCHEDULE = ("batch_size", "grad_accumulation_steps"), ("learning_rate", "lr_scaling", "lr_schedule")
-GROUPS: dict[str, tuple[tuple[type, tuple[str, ...]], ...]] = {
-    "run": ((RunConfig, ()),),
-    "evaluation": ((EvaluationConfig, ()),),
-    "checkpoints": ((CheckpointConfig, ()),),
-    "fine-tuning": ((StartConfig, ("warm_start", "ignore_layers", "freeze")), (OptimizationConfig, ("lr_scale",))),
-    "optimization": (
-        (DataConfig, STEP),
-        (OptimizationConfig, ("optimizer", "weight_decay", "grad_clip_thresh", "ema_decay")),
-        (StartConfig, ("disable_uniform_initialize_bn_weight",)),
-        (SkipConfig, ()),
-    ),
-    "learning rate": ((OptimizationConfig, (*SCHEDULE, "anneal_steps", "anneal_factor", "warmup_steps")),),
-    "precision": ((PrecisionConfig, ()),),
-    "scale": ((ScaleConfig, ()),),
-    "data": ((DataConfig, ("dataset_path", "training_files", "validation_files", "num_workers", "bucket_batches")),),
-}
-
 # Options whose defaults differ by model.
 BY_MODEL = [field.name for field in fields(TrainingDefaults) if field.name != "batch_size_amp"]
 
@@ -65,11 +34,7 @@ def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDe
 
 def _add_groups(parser: argparse.ArgumentParser, values: dict[str, Any]) -> None:
     late = {"batch_size": None, "anneal_factor": None}  # make_options fills them in
-    defaults = values | late | {"anneal_steps": list(values["anneal_steps"] or [])}
-    for title, parts in GROUPS.items():
-        group = parser.add_argument_group(title)
-        for config, names in parts:
-            add_fields(group, config, *names, **defaults)
+    add_fields(parser, TrainOptions, **values | late | {"anneal_steps": list(values["anneal_steps"] or [])})
     add_audio_arguments(parser)
 
 

@@ -22,6 +22,7 @@ from common.training.sharding import gather_full, shard_like
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
 SCHEDULES = ("step", "cosine", "constant")
+RATE = "learning rate"  # heading of its flags in the help
 NORMS = nn.modules.batchnorm._BatchNorm
 LR_SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}  # exponent: the rate grows by this power of the batch's growth
 
@@ -71,29 +72,34 @@ class OptimizationConfig:
         metavar="DECAY",
         check=Check(lambda decay: 0 < decay < 1, "a number in (0, 1), such as 0.999"),
     )
-    learning_rate: float = option(1e-3, "learning rate of Adam", "-lr", check=ABOVE_ZERO)
+    learning_rate: float = option(1e-3, "learning rate of Adam", "-lr", group=RATE, check=ABOVE_ZERO)
     lr_scaling: str = option(
         "none",
         "scale the learning rate with the ratio of clips per step to the default --batch-size: by its square root, or linearly",
         choices=list(LR_SCALINGS),
+        group=RATE,
     )
     lr_schedule: str = option(
-        SCHEDULES[0], "fall of the rate: at --anneal-steps, along a cosine to 0, or none", choices=SCHEDULES
+        SCHEDULES[0], "fall of the rate: at --anneal-steps, along a cosine to 0, or none", choices=SCHEDULES, group=RATE
     )
-    anneal_steps: list[int] = option([], "epochs at which the rate falls", nargs="*", metavar="EPOCH")
+    anneal_steps: list[int] = option([], "epochs at which the rate falls", nargs="*", metavar="EPOCH", group=RATE)
     anneal_factor: float = option(
         0.1,
         "factor on the learning rate at each of --anneal-steps; as published, 0.3 gives 1, 0.3, 0.1, 0.03 … of the rate "
         "(default: 0.3 with --amp, else 0.1)",
+        group=RATE,
         check=Check(lambda factor: 0 < factor <= 1, "a factor in (0, 1]"),
     )
-    warmup_steps: int = option(0, "steps over which the learning rate ramps up", metavar="N", check=NOT_NEGATIVE)
+    warmup_steps: int = option(
+        0, "steps over which the learning rate ramps up", metavar="N", group=RATE, check=NOT_NEGATIVE
+    )
     lr_scale: list[RateFactor] = option(
         [],
         "factor on the learning rate of weights whose names match; the first match counts",
         type=rate_factor,
         nargs="+",
         metavar="REGEX=FACTOR",
+        group="fine-tuning",
     )
     epochs: int = 1  # of --epochs, which the cosine spans
 

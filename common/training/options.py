@@ -12,7 +12,7 @@ from typing import Any
 
 from common.arguments import DETERMINISTIC_HELP, PLAIN_HELP, positive, seed
 from common.audio.stft import AudioConfig
-from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, from_options, option, values_of
+from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, from_options, option, section, values_of
 from common.precision import COMPILE_MODES
 from common.quality import MEASURED
 from common.run.distributed import COMPRESSIONS, TIMEOUT
@@ -151,7 +151,7 @@ class StartConfig:
     )
     freeze: list[str] = option([], "weights to exclude from training", type=pattern, nargs="+", metavar="REGEX")
     disable_uniform_initialize_bn_weight: bool = option(
-        False, "initialise BatchNorm weights to 1 instead of uniformly in [0, 1)"
+        False, "initialise BatchNorm weights to 1 instead of uniformly in [0, 1)", group="optimization"
     )
 
 
@@ -229,12 +229,13 @@ class ScaleConfig:
 class DataConfig:
     """The clips, and the batches that they are read in."""
 
-    batch_size: int = option(1, "clips per process", "-bs", type=positive)
+    batch_size: int = option(1, "clips per process", "-bs", type=positive, group="optimization")
     grad_accumulation_steps: int = option(
         1,
         "batches per step, whose gradients are averaged as if one batch were N times as large",
         type=positive,
         metavar="N",
+        group="optimization",
     )
     dataset_path: str = option("./", "folder that paths in the filelists are relative to", "-d")
     training_files: Path = option(
@@ -264,15 +265,15 @@ class TrainOptions:
     """Everything that train.py's command line says. `model` holds the flags of the model and of audio, by name."""
 
     model_name: str = ""
-    run: RunConfig = field(default_factory=RunConfig)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
-    start: StartConfig = field(default_factory=StartConfig)
-    optimization: OptimizationConfig = field(default_factory=OptimizationConfig)
-    skipping: SkipConfig = field(default_factory=SkipConfig)
-    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
-    scale: ScaleConfig = field(default_factory=ScaleConfig)
-    data: DataConfig = field(default_factory=DataConfig)
+    run: RunConfig = section(RunConfig, "run")
+    evaluation: EvaluationConfig = section(EvaluationConfig, "evaluation")
+    checkpoints: CheckpointConfig = section(CheckpointConfig, "checkpoints")
+    data: DataConfig = section(DataConfig, "data")
+    start: StartConfig = section(StartConfig, "fine-tuning")
+    optimization: OptimizationConfig = section(OptimizationConfig, "optimization")
+    skipping: SkipConfig = section(SkipConfig, "optimization")
+    precision: PrecisionConfig = section(PrecisionConfig, "precision")
+    scale: ScaleConfig = section(ScaleConfig, "scale")
     model: Options = field(default_factory=dict)
 
     @cached_property

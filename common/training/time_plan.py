@@ -95,7 +95,11 @@ class TimePlan:
 
     def _cost(self, epochs: int, done: int) -> float:
         """The seconds of a run of so many epochs after `done` of them, whose last one is not validated yet."""
-        every = max(1, round(self._every * epochs / self._asked))
-        reports = (epochs - 1) // every - (done - 2) // every + ((epochs - 1) % every > 0)
-        each = self.step_seconds / max(1, self.timed - (self.timed > 1))
+        every = max(1, round(self._every * epochs / self._asked))  # a shorter run validates as often in all
+        # Epochs that are multiples of `every`, counted from 0, from the last one trained on, and the very last epoch if it is none.
+        reports = (epochs - 1) // every - (done - 2) // every
+        if (epochs - 1) % every:
+            reports += 1
+        counted = self.timed - 1 if self.timed > 1 else 1  # the first one filled caches, and step_seconds leaves it out
+        each = self.step_seconds / counted
         return (epochs - done) * each + reports * self.report_seconds

@@ -28,8 +28,9 @@ def add_page(app: FastAPI, config: ServingConfig) -> None:
     """Add the page's files to an app, with the settings that the page shows."""
     for name, kind in FILES.items():
         text = (FOLDER / (name or "index.html")).read_text(encoding="utf-8")
-        for field, value in settings_of(config).items() if not name else ():
-            text = text.replace(f"{{{{{field}}}}}", html.escape(str(value)))
+        if not name:  # only index.html has placeholders, written {{field}}
+            for field, value in settings_of(config).items():
+                text = text.replace(f"{{{{{field}}}}}", html.escape(str(value)))
         answer = Response(text, media_type=kind, headers=HEADERS)
         app.add_route(f"/{name}", partial(_send, answer))
 

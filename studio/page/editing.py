@@ -12,7 +12,7 @@ import soundfile
 from common.errors import DataError, join_problems
 from common.progress import counted
 from studio.prepare import review
-from studio.prepare.__main__ import apply_rows, edit_problems
+from studio.prepare.edits import Revision, apply, edit_problems
 from studio.prepare.report import describe_problems, figures, read_stored
 from studio.project import Project, check_inside, lock_project
 
@@ -106,8 +106,9 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
         problems = [f"{names.get(line, f'clips.tsv:{line}')}: {text}" for line in sorted(found) for text in found[line]]
         rows = list(review.accept_rows(table, proposals).values())
         if not problems:
-            problems = [f"{clip}: {text}" for clip, text in edit_problems(project, rows).items()]
+            revision = Revision.of(project, rows)
+            problems = [f"{clip}: {text}" for clip, text in edit_problems(revision).items()]
         if problems:
             raise DataError(join_problems(problems))
         review.write_review(project.review, rows)
-        return "\n".join(apply_rows(project, rows))
+        return "\n".join(apply(revision))

@@ -18,6 +18,7 @@ from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
 from common.options import given_fields
 from common.spec import ModelSpec
+from models import recognise
 from studio.plan.file import MODELS
 from studio.prepare.lists import ENGLISH
 from studio.project import Project, read_settings
@@ -145,12 +146,10 @@ def _in_folder(folder: Path) -> dict[str, Path]:
 
 
 def model_of(path: Path) -> ModelSpec:
-    """Return the spec of a checkpoint's model. Raises DataError if it is none of the registered ones."""
+    """Return the spec of a checkpoint's model. Raises DataError if it has no config, or is none of the registered ones."""
     checkpoint = load_checkpoint(path)
-    for spec in MODELS.values():
-        try:
-            restore_model(spec, checkpoint, path)
-        except (DataError, UsageError):
-            continue
-        return spec
-    raise DataError(f"{path}: no checkpoint of {' or '.join(MODELS)} with its config")
+    if not checkpoint.get("config"):
+        raise DataError(f"{path}: no checkpoint of {' or '.join(MODELS)} with its config")
+    spec = recognise(checkpoint, MODELS.values())
+    restore_model(spec, checkpoint, path)  # raises the error of one of another kind
+    return spec

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from common.data.text_files import CLOSING, ends_sentence
 from common.quality.evaluators import optional_import
 from common.quality.words import normalise
-from studio.prepare.transcripts import CLOSING, ends_sentence
 
 NOT_SPOKEN = 6  # words; a longer stretch of a transcript without a recognised word is left out
 REACH = 6  # words that a boundary may move

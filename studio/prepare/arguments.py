@@ -11,13 +11,14 @@ from common.arguments import given_options, positive, sampling_rate, seconds, sh
 from common.audio.audio_processing import NORMALIZATIONS
 from common.audio.stft import AudioConfig
 from common.errors import UsageError
-from common.options import add_fields, from_options, option
+from common.options import add_fields, argument, from_options, option, section
 from common.parser import Parser
 from studio.prepare.levels import BELOW_SPEECH
 from studio.project import Project
 
 KEY_VARIABLE = "TRANSCRIBER_API_KEY"  # in the environment
 VALIDATION = 0.05  # share of the clips
+FAULTS = "faults: limits beyond which a clip has one"  # a heading of the help
 WITH_APPLY = {"folder", "name", "projects", "apply", "validation"}  # a FOLDER beside --apply has a message of its own
 DESCRIPTION = """Make training data from a folder of recordings.
 
@@ -110,39 +111,33 @@ class FaultLimits:
 class PrepareOptions:
     """All options of a run."""
 
-    project: Project
-    folder: Path | None
+    folder: Path | None = argument(
+        "folder of recordings; searched recursively", None, metavar="FOLDER", type=Path, nargs="?"
+    )
+    project: Project = section(Project)
     apply: bool = option(False, "apply the edits in clips.tsv: write the filelists again; takes no FOLDER")
-    cutting: CuttingConfig
-    texts: TextConfig
-    limits: FaultLimits
+    num_workers: int = option(os.cpu_count() or 1, "worker processes (default: one per core)", type=positive)
+    cutting: CuttingConfig = section(CuttingConfig, "clips")
     validation: float | None = option(
         None,
         "clips for validation, as a number or a share below 1; whole recordings if there are ten or more"
         f" (default: {VALIDATION:g}; with --apply, the value of the last run)",
         type=share_or_number,
         metavar="N",
+        group="clips",
     )
+    texts: TextConfig = section(TextConfig, "texts")
+    limits: FaultLimits = section(FaultLimits, FAULTS)
     allow_several_speakers: bool = option(
-        False, "continue even if the recordings seem to have several speakers; the voice will be a mixture of them"
+        False,
+        "continue even if the recordings seem to have several speakers; the voice will be a mixture of them",
+        group=FAULTS,
     )
-    num_workers: int = option(os.cpu_count() or 1, "worker processes (default: one per core)", type=positive)
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m studio.prepare", description=DESCRIPTION)
-    parser.add_argument(
-        "folder", metavar="FOLDER", type=Path, nargs="?", help="folder of recordings; searched recursively"
-    )
-    add_fields(parser, Project)
-    add_fields(parser, PrepareOptions, "apply", "num_workers")
-    clips = parser.add_argument_group("clips")
-    add_fields(clips, CuttingConfig)
-    add_fields(clips, PrepareOptions, "validation")
-    add_fields(parser.add_argument_group("texts"), TextConfig)
-    faults = parser.add_argument_group("faults: limits beyond which a clip has one")
-    add_fields(faults, FaultLimits)
-    add_fields(faults, PrepareOptions, "allow_several_speakers")
+    add_fields(parser, PrepareOptions)
     return parser
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from studio.prepare.levels import (
     open_sound,
 )
 from studio.prepare.transcripts import Transcript
+from studio.project import Project
 
 VERSION = 3  # of the cutting; records of another version are made again
 
@@ -239,3 +240,29 @@ def read_spans(path: Path, rate: int, spans: Sequence[Span]) -> Iterator[np.ndar
             held, position = held[unused:], position + unused
         for start, end in limits:  # rounding may put the last end a sample beyond the file's
             yield held[start - position : end - position]
+
+
+class CutRecordings(NamedTuple):
+    """Recordings with their clips, transcripts by recording, and the problems of recordings left out."""
+
+    recordings: list[CutRecording]
+    transcripts: Mapping[str, Transcript]
+    problems: list[str]
+
+
+def remove_stale(project: Project, recordings: Sequence[CutRecording]) -> None:
+    """Remove the records and the clips of recordings that are gone or were cut differently."""
+    records = {f"{recording.key}.json" for recording in recordings}
+    clips = {clip.name for recording in recordings for clip in recording.clips}
+    for path in project.state.glob("*.json"):
+        if path.name not in records:
+            for clip in _clips_of(path) - clips:
+                (project.clips / f"{clip}.wav").unlink(missing_ok=True)
+            path.unlink()
+
+
+def _clips_of(record: Path) -> set[str]:
+    try:
+        return {row[0] for row in parse_json(record.read_bytes())[-1] if "/" not in row[0]}
+    except (OSError, ValueError, TypeError, IndexError):
+        return set()

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.data.text_files import ends_sentence
 from studio.prepare.alignment import assign_words
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.levels import SoundLevels, TimeSpan, find_sounds, is_speech, sounds_of_mask
-from studio.prepare.transcripts import Cue, ends_sentence
+from studio.prepare.transcripts import Cue
 
 SNAP = 0.6  # largest distance from a subtitle's time to its pause, in seconds
 LATE = 1.2  # seconds that speech may go on after a subtitle

@@ -45,11 +45,19 @@ def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.
 
     `speech` are levels (T,) in dBFS of the frames of its speech, `pauses` (T',) those of the pauses in it and around it.
     """
-    power = float(np.mean(10 ** (speech.astype(np.float64) / 10))) if len(speech) else 10 ** (LOWEST / 10)
-    quiet = np.median(pauses) if len(pauses) >= FEWEST_FRAMES else np.percentile(speech, QUIETEST) if len(speech) else 0
-    noise = 10 ** (float(quiet) / 10)
-    ratio = (power - noise) / noise
-    snr = BEST_SNR if quiet <= LOWEST + 1 else 10 * math.log10(ratio) if ratio > 0 else 0.0
+    power, quiet = 10 ** (LOWEST / 10), 0.0  # of a clip without speech
+    if len(speech):
+        power = float(np.mean(10 ** (speech.astype(np.float64) / 10)))
+        quiet = float(np.percentile(speech, QUIETEST))
+    if (
+        len(pauses) >= FEWEST_FRAMES
+    ):  # between words there is nothing but noise; else the quietest speech has to stand for it
+        quiet = float(np.median(pauses))
+    noise = 10 ** (quiet / 10)
+    ratio = (power - noise) / noise  # the frames of speech have the noise in them
+    snr = 10 * math.log10(ratio) if ratio > 0 else 0.0
+    if quiet <= LOWEST + 1:  # digital silence in the pauses, which hides what noise there is
+        snr = BEST_SNR
     runs = sum(_flat_peaks(channel) for channel in samples.T)
     level = round(10 * math.log10(power), 1)
     return Measures(level, runs, round(min(snr, BEST_SNR), 1), bandwidth(samples.mean(axis=1), rate))

@@ -74,3 +74,21 @@ class Ledger:
         known = [key for key in dict.fromkeys(keys) if key in self.values]
         lines = [json.dumps([key, self.values[key]], ensure_ascii=False) for key in known]
         write_text(self.path, "".join(f"{line}\n" for line in lines))
+
+
+def remembered(
+    path: Path,
+    sounds: Sequence[ClipSound],
+    compute: Callable[[list[Path]], Iterable[Any]],
+    prefix: str = "",
+    tidy: Callable[[Ledger], Iterable[str]] | None = None,
+) -> dict[str, Any]:
+    """Return a value for each sound by its digest, as Ledger.complete does with the file at `path`.
+
+    `tidy` returns the keys that the file keeps, in order; without it all stay as they were written.
+    """
+    with Ledger(path) as ledger:
+        values = ledger.complete(sounds, compute, prefix)
+        if tidy:
+            ledger.keep_only(tidy(ledger))
+    return values

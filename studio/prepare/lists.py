@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import NamedTuple
 
 from common.data.filelist import Utterance, choose_held_out
@@ -14,6 +16,7 @@ from common.data.transliteration import compose
 from common.files import write_text
 from common.progress import counted
 from models import acoustic_spec
+from studio.prepare.arguments import VALIDATION, PrepareOptions
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project
 
@@ -101,3 +104,31 @@ def symbols_of(texts: Sequence[str]) -> list[str]:
     """Return the padding, the space, and all other characters of lower-cased texts; braces enclose ARPAbet."""
     characters = set(compose(" ".join(texts).lower())) - {PAD, " ", "{", "}"}
     return [PAD, " ", *sorted(characters)]
+
+
+def training_options(alphabet: AlphabetChoice, sampling_rate: int) -> Options:
+    """Return the options of training that decide which texts and clips it accepts."""
+    return {"text_cleaners": alphabet.cleaners, "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
+
+
+def write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:
+    """Write project.json with the settings of a run, and the alphabet."""
+    settings = {
+        "recordings": str(options.folder.resolve()) if options.folder else "",
+        "sampling_rate": options.cutting.sampling_rate,
+        "cutting": asdict(options.cutting),
+        "texts": asdict(options.texts),
+        "validation": options.validation or VALIDATION,
+    }
+    write_alphabet(options.project, settings, alphabet)
+
+
+def write_alphabet(project: Project, settings: dict[str, object], alphabet: AlphabetChoice) -> None:
+    """Write project.json with the flags of train.py that suit the texts, and symbols.txt if they need it."""
+    settings["text_cleaners"] = alphabet.cleaners
+    settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
+    if alphabet.symbols:
+        write_text(project.symbols, "".join(f"{symbol}\n" for symbol in alphabet.symbols))  # for --symbols-file
+    else:
+        project.symbols.unlink(missing_ok=True)
+    write_text(project.settings, f"{json.dumps(settings, indent=1, ensure_ascii=False)}\n")

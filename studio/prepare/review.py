@@ -13,6 +13,7 @@ from typing import NamedTuple
 from common.errors import DataError, join_problems
 from common.files import decode_lines, locate_problems, parse_json, write_text
 from common.progress import counted
+from studio.project import Project
 
 YES, NO = "yes", "no"
 EDITABLE = ("use", "text")
@@ -175,6 +176,20 @@ def read_proposals(path: Path) -> list[ClipRow]:
         return [ClipRow(*parse_json(line)) for line in path.read_bytes().splitlines()]
     except (OSError, ValueError, TypeError, IndexError):
         return []
+
+
+def read_earlier(project: Project) -> tuple[list[ClipRow], list[ClipRow]]:
+    """Return the edited table of an earlier run, and its rows before the edits."""
+    proposals = read_proposals(project.proposals)
+    if not project.review.is_file() or not proposals:
+        return [], []
+    return list(read_review(project.review, proposals).values()), proposals
+
+
+def write_all(project: Project, rows: Sequence[ClipRow], proposals: Sequence[ClipRow]) -> None:
+    """Write the table, the worst clips first, and its rows before edits. Raises OSError."""
+    write_review(project.review, sort_worst_first(rows))
+    store_proposals(project.proposals, proposals)
 
 
 class CarriedEdits(NamedTuple):

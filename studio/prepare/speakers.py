@@ -7,6 +7,7 @@ docs/own-voice.md has the measured rates of detection and of false alarms.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -16,8 +17,11 @@ import numpy as np
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
+from common.errors import DataError
 from common.quality.evaluators import VoiceEmbedder
-from studio.prepare.ledger import ClipSound, Ledger
+from studio.prepare.arguments import PrepareOptions
+from studio.prepare.clips import CutClip, CutRecordings
+from studio.prepare.ledger import ClipSound, remembered
 
 FEWEST_CLIPS, SMALLEST_GROUP = 10, 3
 ALIKE = 0.8  # cosine of two groups' mean directions; below it they are two voices
@@ -50,10 +54,11 @@ class VoiceGroups(NamedTuple):
     likeness: float
 
 
-def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -> np.ndarray:
-    """Return the embedding (K, D) of each clip; those in the ledger are not computed again."""
+def describe_voices(sounds: Sequence[ClipSound], ledger: Path, workers: int) -> np.ndarray:
+    """Return the embedding (K, D) of each clip; those in the ledger, a file, are not computed again, and others are dropped."""
     describe = partial(stream_parallel, describe_voice, workers=workers, title="comparing voices")
-    embeddings = ledger.complete(sounds, describe)
+    digests = sorted(sound.digest for sound in sounds)
+    embeddings = remembered(ledger, sounds, describe, tidy=lambda ledger: digests)
     return np.array([embeddings[sound.digest] for sound in sounds])
 
 
@@ -164,3 +169,39 @@ def _likeness(points: np.ndarray, labels: np.ndarray) -> float:
 def _direction(points: np.ndarray) -> np.ndarray:
     mean: np.ndarray = points.mean(axis=0)
     return mean / max(float(np.linalg.norm(mean)), 1e-9)
+
+
+class ComparedVoices(NamedTuple):
+    """The clips in another voice than most, and the embedding (K, D) of each clip, or without one None."""
+
+    others: set[str]
+    embeddings: np.ndarray | None
+
+
+def compare_voices(cut: CutRecordings, options: PrepareOptions) -> ComparedVoices:
+    """Find the clips in another voice than most. Raises DataError if they are many and several speakers are not allowed."""
+    if options.allow_several_speakers:
+        return ComparedVoices(set(), None)
+    clips = [clip for recording in cut.recordings for clip in recording.clips]
+    sounds = [clip.sound(options.project.clips) for clip in clips]
+    embeddings = describe_voices(sounds, options.project.state / "voices.jsonl", options.num_workers)
+    voices = find_voices(embeddings)
+    ours = sorted(set(range(len(clips))) - set(voices.others))
+    one, other = (_sound_of([clips[index] for index in group]) for group in (ours, voices.others))
+    if voices.others and is_sound_only([sounds[index] for index in ours], one, embeddings[voices.others], other):
+        return ComparedVoices(set(), embeddings)
+    others = {clips[index].name for index in voices.others}
+    if len(others) >= SEVERAL * len(clips):
+        names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
+        raise DataError(
+            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (similarity"
+            f" {voices.likeness:.2f}, expected at least {ALIKE:g}): {', '.join(names[:10])}{' …' * (len(names) > 10)}\n"
+            "A voice is learned from one speaker: move the others' recordings to another folder, or use all of them with"
+            " --allow-several-speakers"
+        )
+    return ComparedVoices(others, embeddings)
+
+
+def _sound_of(clips: Sequence[CutClip]) -> Sound:
+    snrs, widths = [clip.measures.snr for clip in clips], [clip.measures.bandwidth for clip in clips]
+    return Sound(statistics.median(snrs or [0.0]), statistics.median(widths or [0.0]))

@@ -20,17 +20,18 @@ from typing import Any, NamedTuple
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
-from common.data.text_files import plain_text
+from common.data.sources import SourceFile
+from common.data.text_files import ends_sentence, plain_text
 from common.errors import DataError, UsageError
 from common.progress import show_progress
 from common.quality.evaluators import INSTALL
 from common.quality.recogniser import Recogniser
 from common.quality.words import Errors, character_errors, normalise, word_errors
 from studio.prepare.alignment import assign_words, find_longest_pauses
-from studio.prepare.arguments import KEY_VARIABLE, TextConfig
-from studio.prepare.clips import CutRecording, CuttingJob, cut_parts
-from studio.prepare.ledger import ClipSound, Ledger
-from studio.prepare.transcripts import Transcript, ends_sentence
+from studio.prepare.arguments import KEY_VARIABLE, PrepareOptions, TextConfig
+from studio.prepare.clips import CutRecording, CutRecordings, CuttingJob, cut_parts
+from studio.prepare.ledger import ClipSound, remembered
+from studio.prepare.transcripts import Transcript
 from studio.project import Project
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
@@ -53,8 +54,7 @@ def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextCo
     work = partial(cut_parts, folder=folder)
     recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
     sounds = [part.sound(folder) for recording in recordings for part in recording.clips]
-    with Ledger(project.state / WORDS) as ledger:
-        words = recognise(sounds, config, ledger, workers)
+    words = recognise(sounds, config, project.state / WORDS, workers)
     of_parts = {recording.name: [words[part.digest] for part in recording.clips] for recording in recordings}
     return [_with_words(job, of_parts[job.source.name]) if job.source.name in of_parts else job for job in jobs]
 
@@ -138,16 +138,51 @@ def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -
         raise DataError(f"not installed: {', '.join(missing)}; {INSTALL}")
 
 
-def recognise(sounds: Sequence[ClipSound], config: TextConfig, ledger: Ledger, workers: int) -> dict[str, str]:
-    """Return the words of clips by digest; those in the ledger are not recognised again.
+def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
+    """Return the texts of all clips by recording."""
+    config = options.texts
+    wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
+    chosen = cut.recordings if config.verify and config.recogniser else wanting
+    words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
+    clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
+    sounds = [clip.sound(options.project.clips) for clip in clips]
+    words |= recognise(sounds, config, options.project.state / WORDS, options.num_workers, is_last=True)
+    words_of = {recording.name: words for recording in chosen}
+    return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
 
-    Raises DataError if packages are missing, or the endpoint refuses.
+
+def check_recogniser(
+    sources: Sequence[SourceFile], transcripts: Mapping[str, Transcript], options: PrepareOptions
+) -> None:
+    """Raise DataError for what would end the run later: missing packages, or no text at all in an unknown language."""
+    config = options.texts
+    wanting = [source for source in sources if source.name not in transcripts]
+    if len(wanting) == len(sources) and not config.recogniser:
+        raise DataError(without_recogniser(wanting[0].path, config.language))
+    check_packages(config, bool(wanting), not options.allow_several_speakers)
+
+
+def without_recogniser(path: Path, language: str) -> str:
+    """Say that a recording has no transcript, or is longer than a clip, and nothing recognises its words."""
+    return (
+        f"{path}: no text with times, and the built-in recogniser reads English alone (--language {language}): "
+        f"write {path.stem}.srt, divide it into clips with a text each, or use --transcriber URL"
+    )
+
+
+def recognise(
+    sounds: Sequence[ClipSound], config: TextConfig, ledger: Path, workers: int, is_last: bool = False
+) -> dict[str, str]:
+    """Return the words of clips by digest; those in the ledger, a file, are not recognised again.
+
+    The last call of a run sorts it. Raises DataError if packages are missing, or the endpoint refuses.
     """
 
     def compute(paths: Sequence[Path]) -> Iterator[str]:
         return map(plain_text, _recognise_all(paths, config, workers))
 
-    return ledger.complete(sounds, compute, f"{config.recogniser} ")
+    tidy = (lambda ledger: sorted(ledger.values)) if is_last else None
+    return remembered(ledger, sounds, compute, f"{config.recogniser} ", tidy)
 
 
 def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> Iterator[str]:

@@ -15,8 +15,6 @@ from common.data.text_files import plain_text
 from common.errors import shorten
 from common.files import parse_json
 
-SENTENCE_ENDS = ".!?…。！？।"
-CLOSING = "\"'”’»)]"
 SUBTITLES = (".srt", ".vtt")
 TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
@@ -60,11 +58,6 @@ class Transcript:
     origin: str
     text: str
     cues: tuple[Cue, ...] = ()
-
-
-def ends_sentence(text: str) -> bool:
-    """Return True if the text ends with the end of a sentence."""
-    return text.rstrip().rstrip(CLOSING)[-1:] in tuple(SENTENCE_ENDS)
 
 
 class Timed(NamedTuple):

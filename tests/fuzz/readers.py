@@ -30,11 +30,10 @@ from serving.answers import read_entries
 from serving.sentences import SentenceCutter
 from studio.plan.file import read_plan, write_plan
 from studio.plan.inputs import clip_length, read_text_options
-from studio.prepare.__main__ import read_settings
 from studio.prepare.lists import select_usable
 from studio.prepare.matching import read_transcript
 from studio.prepare.review import ClipRow, read_proposals, read_review, sort_worst_first, store_proposals
-from studio.project import Project
+from studio.project import Project, read_settings
 from tacotron2.data_function import TEXT_READINGS
 from tacotron2.spec import SPEC
 from tacotron2.text import CLEANERS, read_symbols

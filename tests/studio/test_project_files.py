@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.prepare.__main__ import _remove_stale, settings_of
 from studio.prepare.arguments import parse_args
-from studio.prepare.clips import CutClip, CutRecording
+from studio.prepare.clips import CutClip, CutRecording, remove_stale
+from studio.prepare.edits import settings_of
 from studio.prepare.faults import Measures
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import choose_alphabet, select_usable
@@ -69,7 +69,7 @@ def test_clips_of_recordings_that_are_gone_are_removed(project: Project) -> None
             (project.clips / f"{clip.name}.wav").touch()
     now_one = recordings[2]._replace(key="key-other", clips=recordings[2].clips[:1])
     (project.state / "damaged.json").write_text("{")
-    _remove_stale(project, [recordings[0], now_one])
+    remove_stale(project, [recordings[0], now_one])
     assert sorted(path.stem for path in project.clips.iterdir()) == ["changed_1", "kept_1", "kept_2"]
     assert [path.name for path in project.state.iterdir()] == ["key-kept.json"]
 

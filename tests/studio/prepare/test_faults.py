@@ -10,13 +10,12 @@ import soundfile
 from scipy import signal
 
 from common.audio.audio_processing import at_rate
-from studio.prepare.__main__ import CutRecordings, compare_voices
 from studio.prepare.arguments import CuttingConfig, FaultLimits, parse_args
-from studio.prepare.clips import CutClip, CutRecording
+from studio.prepare.clips import CutClip, CutRecording, CutRecordings
 from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
 from studio.prepare.ledger import ClipSound
 from studio.prepare.levels import SHORTEST, STEP, decibels, fill_silence, find_silence
-from studio.prepare.speakers import Sound, describe_voice, find_voices, is_sound_only
+from studio.prepare.speakers import Sound, compare_voices, describe_voice, find_voices, is_sound_only
 from studio.prepare.texts import shares_wrong
 from tests.recipe import ROOT, skip_without_evaluators
 from tests.sounds import RATE, save, sentence

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from common.data.sources import find_sources
-from common.data.text_files import plain_text
+from common.data.text_files import ends_sentence, plain_text
 from common.errors import DataError
 from studio.prepare.matching import Matches, find_transcripts, read_transcript
-from studio.prepare.transcripts import Cue, ends_sentence
+from studio.prepare.transcripts import Cue
 
 SRT = "1\n00:00:01,000 --> 00:00:02,500\nGood morning.\n"
 

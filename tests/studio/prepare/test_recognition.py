@@ -51,8 +51,7 @@ CONFIG = TextConfig(language="de", **ENDPOINT)
 
 
 def recognise_sounds(sounds: list[ClipSound], folder: Path, config: TextConfig = CONFIG) -> dict[str, str]:
-    with Ledger(folder / "words.jsonl") as ledger:
-        return recognise(sounds, config, ledger, 1)
+    return recognise(sounds, config, folder / "words.jsonl", 1)
 
 
 def test_each_clip_is_sent_once(endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
