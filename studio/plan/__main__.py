@@ -104,16 +104,29 @@ def main(argv: list[str] | None = None) -> None:
             left -= (found.settings.hours or hours) + found.settings.sharpen_minutes * MINUTE / HOUR
         usual[spec.name], measured[spec.name] = found.usual_epochs, found.figures
         print("\n".join(describe(spec, plan, project, found.figures)), flush=True)
-    planned = {name: settings.epochs for name, settings in plan.models.items()}
-    notes: dict[str, Any] = {"machine": {name: asdict(figures) for name, figures in measured.items()}}
+    write(plan, options, material, usual, measured, verdict)
+
+
+def write(
+    plan: Plan,
+    options: PlanOptions,
+    material: Material,
+    usual: dict[str, int],
+    measured: dict[str, Figures],
+    verdict: float,
+) -> None:
+    """Write the plan with notes for people, and print what a time limit lacks and the next command."""
+    project, notes = options.project, dict[str, Any]({"material": asdict(material)})
+    notes["machine"] = {name: asdict(figures) for name, figures in measured.items()}
     if options.budget is not None:
         notes[VERDICT] = verdict
         print(f"the verdict: {duration(MINUTE * verdict)} of the limit")
+    planned = {name: settings.epochs for name, settings in plan.models.items()}
     if need := proposal.describe_need(usual, planned, measured, options.budget or 0.0):
         notes[NEED] = need
         print(need)
     models = {name: plan.models[name] for name in MODELS if name in plan.models}
-    write_plan(project.plan, replace(plan, models=models, notes={"material": asdict(material), **notes}))
+    write_plan(project.plan, replace(plan, models=models, notes=notes))
     print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
 
 
