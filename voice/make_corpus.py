@@ -73,7 +73,7 @@ def read_clips(path: Path, split: str) -> list[CorpusClip]:
     for number, line in enumerate(read_lines(path), start=1):
         name, _, text = line.partition("|")
         written = read_english(text)
-        if not name or "/" in name or not written or "|" in text:
+        if not name or "/" in name or not any(map(str.isalnum, written)) or "|" in text:
             raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`, an id without / and words")
         clips.append(CorpusClip(split, name, written, aloud(text)))
     return sorted(clips, key=lambda clip: not is_whole(clip.written))

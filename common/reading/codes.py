@@ -41,6 +41,7 @@ def code(words: str, letters: str, number: str) -> str:
     is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
     words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
     words = re.sub(r"\b[A-Z]{2,4}\b", lambda short: initials(short[0]), words)
+    letters = re.sub("[A-Z]{2,}", lambda short: initials(short[0]), letters)
     said = " ".join(filter(None, (letters, cardinal(number) if is_round else digits(number)))).replace("- ", "-")
     return f"{words} {said}".lstrip()
 
@@ -52,7 +53,9 @@ def flight(words: str, airline: str | None, number: str) -> str:
 
 
 def pairs(number: str) -> str:
-    """Four digits in pairs, ten ninety-nine; three as seven forty-seven, five as thirteen nine hundred."""
+    """Four digits in pairs, ten ninety-nine; three as seven forty-seven, five as thirteen nine hundred; fewer as one number."""
+    if len(number) < 3:
+        return cardinal(number)
     if len(number) == 5:
         return f"{cardinal(number[:2])} {cardinal(number[2:])}"
     return (
@@ -158,8 +161,10 @@ def _value(number: str) -> int:
 
 
 def times(match: re.Match[str]) -> str:
-    """Word for a cross between two numbers: 3 x 5 = 15, 6 x 10^23, a 4x4."""
-    return "times" if re.match(r"[0-9.,\sxX×]{1,30}=|10[\^⁻⁰¹²³⁴-⁹]", after(match)) else "by"
+    """Word for a cross between two numbers: 6 x 10^23, 3 × 4, a 4x4, a 4×400 m relay."""
+    if re.match(r"[1-9]00(?:\s?m(?:eters?)?)?\s(?:relay|medley|free)", after(match)):
+        return "by"
+    return "times" if "×" in match[0] or re.match(r"10[\^⁻⁰¹²³⁴-⁹]", after(match)) else "by"
 
 
 _RAISED, _POWERS = "⁰¹²³⁴⁵⁶⁷⁸⁹", readings("size")

@@ -22,7 +22,8 @@ _ONSET, _CODA = any_of(words("onset")), any_of(words("coda"))
 _PRONOUNCEABLE = re.compile(rf"(?:[^AEIOUY]|{_ONSET})?[AEIOUY](?:.*[AEIOUY])?(?:[^AEIOUY]|{_CODA})?")
 _VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
 _BEFORE_NUMBER, _DAYS = readings("before number"), readings("day")
-_SPELLED_IN_ADDRESSES, _SIGNS_IN_ADDRESSES = readings("spelled in an address"), readings("sign in an address")
+_SPELLED_IN_ADDRESSES = readings("spelled in an address") | readings("spelled in small letters")
+_SIGNS_IN_ADDRESSES = readings("sign in an address")
 
 
 def is_spelled(word: str) -> bool:
@@ -39,9 +40,9 @@ def letters(word: str, ending: str | None = None) -> str:
     return " ".join(word.replace(".", "")) + ("'s" if ending else "")
 
 
-def capitals(word: str) -> str:
-    """Spell a word in small letters: A M for am."""
-    return letters(word.upper())
+def capitals(word: str, ending: str | None = None) -> str:
+    """Spell a word in small letters: A M for am, G P U's for gpus."""
+    return letters(word.upper(), ending)
 
 
 def without_points(name: str) -> str:

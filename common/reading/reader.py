@@ -6,8 +6,9 @@
 The cleaners in cleaners.py stay as published, because checkpoints were trained with them: they read "3.14" as "three point
 fourteen" and drop "£". The reader therefore runs before them, and its output passes through them unchanged.
 
-There is one pass, from left to right. At each place the first matching rule of the list applies, and no rule reads another's
-output: all look at the text as written. Before it, signs and numbers in the notation of other countries become those of the rules.
+There is one pass, from left to right. At each place the first rule of rules.tsv that matches applies, and no rule reads another's
+output: all look at the text as written. Before it, formulas become words; signs, and numbers in the notation of other countries,
+become those of the rules.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
+from common.reading.formulas import Formula, find_formulas
 from common.reading.ipa import IPA, to_arpabet
 from common.reading.letters import is_spelled
-from common.reading.rules import Rule, load_rules
+from common.reading.rules import Rule, load_rules, without_groups
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
@@ -30,19 +33,6 @@ _FOREIGN_NUMBER = re.compile(r"[0-9][,.\s][0-9]")
 _BRACED = r"\{[^{}]*\}"  # ARPAbet stays as it is
 _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the rules replace
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
-
-# Guards for the place where a rule may begin, by its letter; they spare most words most rules.
-_BEGINNINGS = {
-    "@": r"(?<![\w@])(?=[\w+-]{1,80}[.@:/][\w/])",
-    "r": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\.|\sthe|(?:\s[A-Z][A-Za-z.]+){1,4})?,?\s[IVXLCivxlc]+(?![A-Za-z0-9]))",
-    "n": r"(?<![^\W\d_])(?=[A-Za-z]+(?:\s[A-Za-z]{2,7}\.?){0,3}[.:,\s#$-]{1,4}[A-Z]{0,3}-?[0-9])",
-    ".": r"(?<![^\W\d_])(?=[A-Za-z]{1,9}(?:\.|\sal\.))",
-    "0": "(?=[0-9])",
-    "A": r"(?<![^\W\d_¹²³])(?=[A-Z])",
-    "a": r"(?<![^\W\d_¹²³])(?=[^\W\d_A-Z])",
-    "_": r"(?=\s)",
-    "-": "(?=[^\\w\\s]|[_¹²³⁰⁴-⁹])",
-}
 
 
 class _Reader(NamedTuple):
@@ -64,11 +54,6 @@ class _Reader(NamedTuple):
 
 
 _compile = cache(re.compile)
-_GROUPS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
-
-
-def _without_groups(pattern: str) -> str:
-    return _GROUPS.sub(lambda part: "(?:" if part[0] == "(" else part[0], pattern)
 
 
 class _Segment(NamedTuple):
@@ -95,11 +80,23 @@ def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
     Returns the words, and for each place its index in them, except for places inside a stretch that a rule replaces.
     """
     origins = {place: place for place in places}
-    text, origins = _join_segments(list(_normalise_signs(text)), origins)
+    if formulas := list(find_formulas(text)):
+        text, origins = _join_segments(list(_speak_formulas(text, formulas)), origins)
+    if not text.isascii():
+        text, origins = _join_segments(list(_normalise_signs(text)), origins)
     if _FOREIGN_NUMBER.search(text):
         text, origins = _join_segments(list(_replace(text, _reader("notation"))), origins)
     is_all_caps = _is_all_caps(text)
     return _join_segments(list(_replace(text, _reader("capitals" if is_all_caps else "text"), is_all_caps)), origins)
+
+
+def _speak_formulas(text: str, formulas: Iterable[Formula]) -> Iterator[_Segment]:
+    end = 0
+    for formula in formulas:
+        yield _Segment(end, formula.start, text[end : formula.start], False)
+        yield _Segment(*formula, True)
+        end = formula.end
+    yield _Segment(end, len(text), text[end:], False)
 
 
 def _replace(text: str, reader: _Reader, is_all_caps: bool = False) -> Iterator[_Segment]:
@@ -151,20 +148,32 @@ def _would_join(last: str, words: str, is_left_out: bool) -> bool:
 
 @cache
 def _reader(kind: str) -> _Reader:
-    """Compile the rules at their first use, which takes a moment; training does not need them."""
+    """Compile the rules at their first use, which takes a moment; training does not need them.
+
+    Raises DataError for a mistake in their file.
+    """
     left_out = {"text": ("notation", "initialisms in capitals"), "capitals": ("notation", "initialisms")}
-    sections = dict(load_rules())
-    for heading in left_out.get(kind, sections.keys() - {kind}):
-        del sections[heading]
+    places, sections = load_rules()
+    headings = [heading for heading in sections if heading not in left_out.get(kind, sections.keys() - {kind})]
     rules: dict[str, Rule] = {}
-    kinds: dict[str, list[str]] = {beginning: [] for beginning in _BEGINNINGS}
-    for rule in chain.from_iterable(sections.values()):
-        for beginning in rule.beginnings:
-            name = f"rule{len(rules)}"
-            rules[name] = rule
-            kinds[beginning].append(f"(?:{_without_groups(rule.pattern)})(?P<{name}>)")
-    guarded = (f"{guard}(?:{'|'.join(kinds[name])})" for name, guard in _BEGINNINGS.items() if kinds[name])
-    return _Reader(re.compile("|".join(guarded)), rules)
+    patterns = []
+    for place in (name for name, (_, within) in places.items() if not within):
+        parts = []
+        for rule in chain.from_iterable(map(sections.__getitem__, headings)):
+            for own in (own for own in rule.places if place in (own, *places[own].within)):
+                name = f"rule{len(rules)}"
+                rules[name] = rule
+                parts.append((own, f"(?:{without_groups(rule.pattern)})(?P<{name}>)"))
+        runs = ((own, "|".join(part for _, part in run)) for own, run in groupby(parts, key=itemgetter(0)))
+        trials = "|".join(run if own == place else f"{places[own].pattern}(?:{run})" for own, run in runs)
+        patterns += [f"{places[place].pattern}(?:{trials})"] if parts else []
+    try:
+        return _Reader(
+            re.compile(f"(?!(?<=[a-z])[a-z])(?:{'|'.join(patterns)})"), rules
+        )  # most places are within words
+    except re.error:
+        load_rules(compiles=True)  # names the mistake
+        raise
 
 
 def _is_all_caps(text: str) -> bool:
@@ -193,6 +202,8 @@ def _normalise_signs(text: str) -> Iterator[_Segment]:
 def _normalise_character(character: str) -> str:
     if (digit := unicodedata.decimal(character, None)) is not None:
         return str(digit)
+    if character in "•·":  # the rules read them as pauses
+        return character
     if character in "℃℉":
         return f"°{unicodedata.normalize('NFKC', character)[-1]}"
     compatible = unicodedata.normalize("NFKC", character)

@@ -1,11 +1,12 @@
-"""The rules of reader.py, from rules.tsv: where a rule begins, a pattern, its words, and examples or a remark on each line.
+"""The language of rules.tsv: the rules of reader.py, one a line, tried in the order of the file.
 
     0	({MM})/({DAY})(?=\\s(?:{EVENTS})\\b)	{:date}	the 6/15 meeting
 
-A rule begins at digits ("0"), at capitals or small letters at the start of a word ("A", "a"), at spaces ("_") or at other signs
-("-"); the others are in reader.py. Rules are tried in the order of the file, so more specific patterns come first. Each pattern
-reads a bounded stretch of text or consumes all that it reads, so that time grows linearly with the length of a text. Digits are
-rarer than words: a rule that depends on the words before a number begins at the number and looks behind.
+A rule has its places, a pattern, its words, and examples or a remark. A line "?" names a place where rules may begin, by a pattern
+of what stands there: digits are "0", capitals and small letters at the start of a word "A" and "a". A place within others, which
+its third column lists, spares most words most rules. The first rule that matches decides, so more specific ones come first. Each
+pattern reads a bounded stretch of text or consumes all that it reads, so that time grows linearly with the length of a text. Digits
+are rarer than words: a rule that depends on the words before a number begins at the number and looks behind.
 
 In a pattern, {NAME} stands for a pattern that a line "= NAME" has defined, and {any:day, short month} for the words of classes in
 words.tsv: `any` as written, `small` and `caps` in small letters and in capitals, `cased` as written and in capitals, `either` with
@@ -14,27 +15,55 @@ has words of its own; * is the rest of a word.
 
 In words, {1} stands for what a group of the pattern has matched, and {1,2,'mdy':date} for what a speaker makes of groups and
 constants ("-" is nothing); {:date} gives it all groups, and {~:dash} the match. A speaker is a function, or a class of words.tsv.
+
+A mistake is refused with its file, line and column when the file is loaded.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from common.errors import DataError
 from common.reading import codes, dates, letters, numbers, quantities
 from common.reading.tables import any_of, readings, words
 
+_T = TypeVar("_T")
+RULES = Path(__file__).with_name("rules.tsv")
+
 
 class Rule(NamedTuple):
-    """A rule: where it begins, its pattern without abbreviations, what makes words of a match, and its line's last column."""
+    """A rule: the places where it begins, its pattern without abbreviations, and what makes words of a match."""
 
-    beginnings: str
+    places: str
     pattern: str
     read: Callable[[re.Match[str]], str]
-    remark: str
+
+
+class Place(NamedTuple):
+    """A place where rules may begin: a pattern of what stands there, and the places that it is within, if any."""
+
+    pattern: str
+    within: str
+
+
+class Language(NamedTuple):
+    """What the file says: its places by their letters, and the rules of each heading, all in the order of the file."""
+
+    places: dict[str, Place]
+    sections: dict[str, list[Rule]]
+
+
+class _Mistake(Exception):
+    """A problem at an index of a column."""
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(problem)
+        self.column, self.index = 0, index
 
 
 _SPEAKERS: dict[str, Callable[..., str]] = {
@@ -45,6 +74,7 @@ _SPEAKERS: dict[str, Callable[..., str]] = {
 }
 _REFERENCE = re.compile(r"\{(?:([a-z_]+)([:=])([^{}]+)|([A-Z_]{2,}))\}")
 _PART = re.compile(r"\{([^{}:]*)(:[\w ]+)?\}")
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)  # of a pattern; "(" opens a group
 
 
 def behind(phrases: list[str]) -> str:
@@ -72,16 +102,62 @@ _FORMS: dict[str, Callable[[list[str]], str]] = {
 }
 
 
+def _find(table: Mapping[str, str], name: str, index: int, kind: str) -> str:
+    if name not in table:
+        raise _Mistake(index, f"got {name!r}, expected {kind}")
+    return table[name]
+
+
+def _meaning(found: re.Match[str], names: dict[str, str]) -> str:
+    """What an abbreviation of a pattern stands for."""
+    form, sign, kinds, name = found.groups()
+    if name:
+        return _find(names, name, found.start(4), "a name that a line above defines")
+    if form not in _FORMS:
+        raise _Mistake(found.start(1), f"got {form!r}, expected {', '.join(_FORMS)}")
+    try:
+        return _FORMS[form](kinds.split("|") if sign == "=" else words(kinds))
+    except KeyError as error:
+        raise _Mistake(found.start(3), f"got {error.args[0]!r}, expected a class of words.tsv") from None
+
+
 def _expand(pattern: str, names: dict[str, str]) -> str:
-    def replace(found: re.Match[str]) -> str:
-        form, sign, kinds, name = found.groups()
-        return names[name] if name else _FORMS[form](kinds.split("|") if sign == "=" else words(kinds))
-
-    return _REFERENCE.sub(replace, pattern)
+    """A pattern without abbreviations; it compiles, and so do all that are joined from such patterns."""
+    return _REFERENCE.sub(lambda found: _meaning(found, names), pattern)
 
 
-def _speaker(name: str) -> Callable[..., str]:
-    return _SPEAKERS.get(name) or readings(name).__getitem__
+def _compile(pattern: str, names: dict[str, str]) -> None:
+    """Raise the mistake of a pattern that is no regular expression, at its place before abbreviations are replaced."""
+    try:
+        re.compile(_expand(pattern, names))
+    except re.error as error:
+        index, longer = error.pos or 0, 0
+        for found in _REFERENCE.finditer(pattern):
+            length = len(_meaning(found, names))
+            if (error.pos or 0) < found.start() + longer:
+                break
+            longer += length - len(found[0])
+            index = max((error.pos or 0) - longer, found.start())
+        raise _Mistake(index, f"expected a regular expression: {error.msg}") from None
+
+
+def without_groups(pattern: str) -> str:
+    """A pattern whose groups only group."""
+    return _TOKEN.sub(lambda token: "(?:" if token[0] == "(" else token[0], pattern)
+
+
+def _speaker(name: str, index: int) -> Callable[..., str]:
+    if name in _SPEAKERS:
+        return _SPEAKERS[name]
+    try:
+        table = readings(name)
+    except KeyError:
+        raise _Mistake(index, f"got {name!r}, expected a speaker or a class of words.tsv") from None
+
+    def look_up(word: str | None) -> str:
+        return table.get(word, word) if word else ""
+
+    return look_up
 
 
 def _argument(written: str) -> Callable[[re.Match[str]], str | re.Match[str] | None]:
@@ -90,44 +166,100 @@ def _argument(written: str) -> Callable[[re.Match[str]], str | re.Match[str] | N
     return {"~": lambda match: match, "-": lambda match: None}.get(written, lambda match: written.strip("'"))
 
 
-def _part(group: str, name: str) -> Callable[[re.Match[str]], str]:
+def _part(found: re.Match[str], groups: int) -> Callable[[re.Match[str]], str]:
+    """A function from a match to the words of a part in braces."""
+    written, name = found.groups("")
+    arguments = [argument for argument in written.split(",") if argument]
+    for argument in arguments:
+        if not (
+            argument in ("~", "-")
+            or re.fullmatch("'[^']*'", argument)
+            or (argument.isdigit() and int(argument) <= groups)
+        ):
+            raise _Mistake(found.start(1), f"got {argument!r}, expected a group from 1 to {groups}, 'text', ~ or -")
     if not name:
-        return lambda match: match[int(group)] or ""
-    speak, arguments = _speaker(name[1:]), [_argument(written) for written in group.split(",") if written]
+        if not written.isdigit():
+            raise _Mistake(found.start(), f"got {found[0]!r}, expected a group or a speaker")
+        return lambda match: match[int(written)] or ""
+    speak = _speaker(name[1:], found.start(2) + 1)
+    try:
+        inspect.signature(speak).bind(*(arguments or range(groups)))
+    except TypeError as error:
+        raise _Mistake(found.start(), f"{name[1:]}: {error}") from None
     if not arguments:
         return lambda match: speak(*match.groups())
-    return lambda match: speak(*(argument(match) for argument in arguments))
+    getters = [_argument(argument) for argument in arguments]
+    return lambda match: speak(*(get(match) for get in getters))
 
 
-def _reading(template: str) -> Callable[[re.Match[str]], str]:
+def _reading(template: str, groups: int) -> Callable[[re.Match[str]], str]:
     """A function from a match to words, from the third column of a rule."""
-    fixed, parts = _PART.split(template)[::3], [_part(*found.groups("")) for found in _PART.finditer(template)]
+    fixed, parts = _PART.split(template)[::3], [_part(found, groups) for found in _PART.finditer(template)]
+    if set("{}") & set("".join(fixed)):
+        raise _Mistake(
+            template.index("{") if "{" in template else template.index("}"), "expected {1}, {1:speaker} or {:speaker}"
+        )
     if not parts:
         return lambda match: template
     return lambda match: "".join((fixed[0], *(part(match) + rest for part, rest in zip(parts, fixed[1:], strict=True))))
 
 
+def _at(column: int, parse: Callable[..., _T], *arguments: object) -> _T:
+    """Parse what stands in a column."""
+    try:
+        return parse(*arguments)
+    except _Mistake as mistake:
+        mistake.column = column
+        raise
+
+
+def _pattern(written: str, names: dict[str, str], compiles: bool) -> str:
+    if compiles:
+        _compile(written, names)
+    return _expand(written, names)
+
+
+def _places(written: str, places: dict[str, Place]) -> str:
+    for index, place in enumerate(written):
+        if place not in places:
+            raise _Mistake(index, f"got {place!r}, expected places from {''.join(places)}")
+    return written
+
+
+def _read_line(columns: list[str], language: Language, names: dict[str, str], compiles: bool) -> None:
+    """Add what a line says to the language or to the names. Raises _Mistake."""
+    if columns[0].startswith("# "):
+        language.sections[columns[0][2:]] = []
+        return
+    if not 3 <= len(columns) <= 4:
+        raise _Mistake(0, f"got {len(columns)} columns, expected 3 or 4: places, pattern, words, remark")
+    first, second, third = columns[:3]
+    if first == "=":
+        names[second] = _at(2, _pattern, third, names, compiles)
+    elif first == "?":
+        language.places[second] = Place(
+            _at(3, _pattern, columns[-1], names, compiles), _at(2, _places, third, language.places)
+        )
+    else:
+        places = _at(0, _places, first, language.places)
+        pattern = _at(1, _pattern, second, names, compiles)
+        groups = sum(token[0] == "(" for token in _TOKEN.finditer(pattern))
+        next(reversed(language.sections.values())).append(Rule(places, pattern, _at(2, _reading, third, groups)))
+
+
 @cache
-def load_rules() -> dict[str, list[Rule]]:
-    """The rules of each heading of rules.tsv."""
+def load_rules(path: Path = RULES, compiles: bool = False) -> Language:
+    """Read a file of rules; compile each pattern by itself if asked, which takes as long as compiling all in one.
+
+    Raises DataError for the first mistake.
+    """
     names = {"SYMBOLS": quantities.SYMBOLS, "ROMAN": numbers.ROMAN, "NO_INITIALS": letters.NO_INITIALS}
-    return {
-        heading: list(_rules(lines, names))
-        for heading, lines in _headings(Path(__file__).with_name("rules.tsv").read_text(encoding="utf-8").splitlines())
-    }
-
-
-def _headings(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    starts = [place for place, line in enumerate(lines) if line.startswith("# ")]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        yield lines[start][2:], lines[start + 1 : end]
-
-
-def _rules(lines: list[str], names: dict[str, str]) -> Iterator[Rule]:
-    """Yield the rules of some lines; definitions among them are added to `names`."""
-    for line in lines:
-        beginnings, pattern, template, remark = (*line.split("\t"), "", "")[:4]
-        if beginnings == "=":
-            names[pattern] = _expand(template, names)
-        else:
-            yield Rule(beginnings, _expand(pattern, names), _reading(template), remark)
+    language = Language({}, {})
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        columns = line.split("\t")
+        try:
+            _read_line(columns, language, names, compiles)
+        except _Mistake as mistake:
+            place = sum(len(before) + 1 for before in columns[: mistake.column]) + mistake.index + 1
+            raise DataError(f"{path}:{number}:{place}: {mistake}") from None
+    return language

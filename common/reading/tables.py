@@ -2,9 +2,12 @@
 
 Classes of abbreviations end in the places where these are read in full:
 
-- T before a name, with a point (the cleaner handles Mr., Dr., Gen. and others as in the training data); t without one too
-- N before a number, with a point; n there without a point too; Y before a year
-- L anywhere, with a point, and never at the end of a sentence; A anywhere, with a point, perhaps at the end; C likewise in names
+- T before a name, with a point (the cleaner handles Mr., Dr., Gen. and others as in the training data); t without one too;
+  F there in small letters, with a point or without; P before "by", with a point
+- N before a number, with a point; n there without a point too; k there before a single capital; Y before a year
+- Q behind a number and O behind an ordinal, with a point or without
+- L anywhere, with a point, and never at the end of a sentence; M likewise, if no capital follows, as it may be a word;
+  A anywhere, with a point, perhaps at the end; B likewise, and without a point; C in names
 - S behind the name of a street; s there where another street or a place may follow without a comma
 """
 
@@ -13,6 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+
+from common.errors import DataError
 
 _SHORT = "short form "
 
@@ -28,8 +33,18 @@ def words(kinds: str) -> list[str]:
 
 
 def any_of(alternatives: Iterable[str]) -> str:
-    """Pattern that matches any of these words, the longest first."""
-    return "|".join(sorted(map(re.escape, alternatives), key=len, reverse=True))
+    """Pattern that matches any of these words, the longest first. Words with a common beginning share it, which saves time."""
+    by_first: dict[str, set[str]] = {}
+    for word in filter(None, alternatives):
+        by_first.setdefault(word[0], set()).add(word[1:])
+    return "|".join(re.escape(first) + _any_rest(rests) for first, rests in by_first.items())
+
+
+def _any_rest(rests: set[str]) -> str:
+    joined = any_of(rests)
+    if "" in rests:
+        return f"(?:{joined})?" if joined else ""
+    return f"(?:{joined})" if len({rest[0] for rest in rests}) > 1 else joined
 
 
 def _capital(word: str) -> str:
@@ -45,12 +60,31 @@ def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
     }
 
 
+# Classes of abbreviations by their letter: as written; at the start of a sentence and in capitals too; at the start alone
+_WRITTEN = {"title": "T", "title without point": "t", "before name": "F", "abbreviation": "A"}
+_IN_CAPITALS = {
+    **{"before number": "N", "number without point": "n", "before letter": "k"},
+    **{"before by": "P", "behind number": "Q", "behind ordinal": "O"},
+}
+_AT_START = {"never last": "L", "within its sentence": "M", "bare short form": "B"}
+
+
 def _read_words() -> dict[str, dict[str, str]]:
-    """The classes of words.tsv, and those that are made of others."""
+    """The classes of words.tsv. Raises DataError for a line that is none."""
     found: dict[str, dict[str, str]] = {}
-    for line in Path(__file__).with_name("words.tsv").read_text(encoding="utf-8").splitlines():
-        kind, word, reading = (*line.split("\t"), "")[:3]
-        found.setdefault(kind, {})[word] = reading
+    path = Path(__file__).with_name("words.tsv")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        columns = line.split("\t")
+        if not 2 <= len(columns) <= 3 or not all(columns[:2]):
+            raise DataError(
+                f"{path}:{number}: got {line!r}, expected a class, a word and perhaps its reading, with tabs between"
+            )
+        found.setdefault(columns[0], {})[columns[1]] = "".join(columns[2:])
+    return found
+
+
+def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The classes of words.tsv, and those that are made of others."""
 
     def short_forms(place: str) -> dict[str, str]:
         own = [table for kind, table in found.items() if kind.startswith(_SHORT) and place in kind[len(_SHORT) :]]
@@ -59,17 +93,20 @@ def _read_words() -> dict[str, dict[str, str]]:
     def in_names(place: str) -> dict[str, str]:
         return {_capital(short): _capital(full) for short, full in short_forms(place).items()}
 
+    def at_start(own: dict[str, str]) -> dict[str, str]:
+        return {name: full for name, full in _add_capitalised(own).items() if not name.isupper() or name in own}
+
+    small_streets = {name.lower(): full.lower() for name, full in in_names("S").items()}
     old_states, names = found["old state"], found["sign of money"]
     units = {*found["unit"], *found["currency"], *found["currency behind"]}
-    return found | {
-        "title": short_forms("T"),
-        "title without point": short_forms("t"),
-        "before number": _add_capitalised(short_forms("N")),
-        "number without point": _add_capitalised(short_forms("n")),
+    return {
+        **found,
+        **{kind: short_forms(place) for kind, place in _WRITTEN.items()},
+        **{kind: _add_capitalised(short_forms(place)) for kind, place in _IN_CAPITALS.items()},
+        **{kind: at_start(short_forms(place)) for kind, place in _AT_START.items()},
         "before year": {**short_forms("Y"), "Est": "Established"},
-        "never last": {name: full for name, full in _add_capitalised(short_forms("L")).items() if not name.isupper()},
-        "abbreviation": short_forms("A"),
-        "street": in_names("S"),
+        "street": in_names("S") | small_streets,
+        "small street": small_streets,
         "street anywhere": in_names("s"),
         "in names": in_names("C") | {name: old_states[name] for name in found["old state without another meaning"]},
         "name of a day": dict.fromkeys(found["day"].values(), ""),
@@ -80,7 +117,7 @@ def _read_words() -> dict[str, dict[str, str]]:
     }
 
 
-_CLASSES = _read_words()
+_CLASSES = _add_derived(_read_words())
 # Units have a singular name; the plural follows a slash where it is irregular. Some are also words: "s" needs a space before it,
 # "W" no street behind it, "in" a point or a direction. The codes of currencies, before or behind an amount, have the form of units.
 _UNITS = {**readings("unit"), **readings("currency"), **readings("currency behind")}

@@ -15,6 +15,7 @@ _FORMULA = re.compile(
     r"\$\$(?P<display>[^$]{1,1000})\$\$"
     r"|\\\[(?P<block>(?:[^\\]|\\(?![][])){1,1000})\\\]|\\\((?P<inline>(?:[^\\]|\\(?![()])){1,1000})\\\)"  # none in another
     r"|\\begin\{(?:equation|align|gather)\*?\}(?P<environment>(?:[^\\]|\\(?!end)){1,1000})\\end\{\w+\*?\}"
+    r"|(?P<bare>\\(?:[dt]?frac\s?\{[^{}]{1,99}\}\s?\{[^{}]{1,99}\}|sqrt\s?\{[^{}]{1,99}\}))"  # without a mark
     r"|(?<![\w\\$])\$(?=\S)(?P<dollars>[^$\n]{1,500})(?<=\S)\$(?![\w$])",
     re.DOTALL,
 )

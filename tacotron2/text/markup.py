@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -79,10 +80,8 @@ _TAG = re.compile(
     re.I,
 )
 # Code keeps its signs: they are private characters while markup is read.
-_CODE = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(?P<fenced>.*?)^[ \t]*\1[ \t]*$|(?<![`\\])(`{1,2})(?!`)(?P<span>[^`]+)\3(?!`)",
-    re.M | re.S,
-)
+_FENCE = re.compile(r"^[ \t]*(`{3,}(?!`)|~{3,}(?!~))([^\n`]*)$", re.M)
+_SPAN = re.compile(r"(?<![`\\])(`{1,2})(?!`)(?P<span>[^`]+)\1(?!`)")
 _SIGNS_OF_CODE = "<>&[]*_~#|\\$="
 _HIDE = str.maketrans(_SIGNS_OF_CODE, "".join(chr(0xE000 + number) for number in range(len(_SIGNS_OF_CODE))))
 _SHOW = {private: chr(sign) for sign, private in _HIDE.items()}
@@ -114,7 +113,7 @@ def read_form(text: str, alphabet: Alphabet, is_english: bool = True) -> Form:
     """
     if not _MARKED.search(text):
         return Form([Block(text)])
-    text = _CODE.sub(lambda code: code[0].translate(_HIDE), text) if "`" in text or "~~~" in text else text
+    text = _hide_code(text) if "`" in text or "~~~" in text else text
     text, notes = read_elements(read_formulas(text) if is_english else text)
     text, braces = plain_braces(text, alphabet)
     text = _LINE_BREAK.sub("\n", text.replace(_PAUSE, " "))
@@ -135,6 +134,29 @@ def read_form(text: str, alphabet: Alphabet, is_english: bool = True) -> Form:
         else:
             lead += pause
     return Form(blocks, lead, braces, tuple(dict.fromkeys([*notes, *tags.notes])))
+
+
+def _hide_code(text: str) -> str:
+    """Hide the signs of code: between a fence and the next one of its length, and between backticks elsewhere."""
+    fences = list(_FENCE.finditer(text))
+    ends: dict[str, list[int]] = {}
+    for fence in fences:
+        if not fence[2].strip():
+            ends.setdefault(fence[1], []).append(fence.end())
+    parts, place = [], 0
+    for fence in fences:
+        following = ends.get(fence[1], [])[bisect_right(ends.get(fence[1], []), fence.end()) :][:1]
+        if fence.start() >= place and following:
+            parts += [
+                _SPAN.sub(_hide, text[place : fence.start()]),
+                text[fence.start() : following[0]].translate(_HIDE),
+            ]
+            place = following[0]
+    return "".join([*parts, _SPAN.sub(_hide, text[place:])])
+
+
+def _hide(code: re.Match[str]) -> str:
+    return code[0].translate(_HIDE)
 
 
 def _visible(text: str) -> Iterator[str]:

@@ -4,15 +4,20 @@ import datetime
 import itertools
 import random
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from common.data.filelist import read_filelist
-from common.reading.reader import _reader, read_english
-from common.reading.rules import load_rules
+from common.errors import DataError
+from common.reading.formulas import find_formulas
+from common.reading.reader import _join_segments, _reader, _speak_formulas, read_english
+from common.reading.rules import RULES, load_rules
+from tacotron2.data_function import unspoken
 from tacotron2.text import BUILT_IN
 from tacotron2.text.cleaners import english_cleaners
+from tacotron2.text.markup import read_form
 
 ROOT = Path(__file__).resolve().parents[3]
 # written<TAB>spoken; lines without a tab are headings.
@@ -32,15 +37,16 @@ def test_written_text_becomes_the_spoken_text_of_the_table() -> None:
 def test_every_rule_decides_a_case() -> None:
     """A rule that decides none can be deleted: no text is known that needs it."""
     readers = [_reader(kind) for kind in ("notation", "text", "capitals")]
-    matches = ((reader, match) for reader in readers for case, _ in CASES for match in reader.pattern.finditer(case))
+    texts = [_join_segments(list(_speak_formulas(case, find_formulas(case))), {})[0] for case, _ in CASES]
+    matches = ((reader, match) for reader in readers for text in texts for match in reader.pattern.finditer(text))
     deciding = {id(reader.rules[match.lastgroup]) for reader, match in matches if match.lastgroup}
-    undecided = [rule.pattern for rules in load_rules().values() for rule in rules if id(rule) not in deciding]
-    assert undecided == []
+    rules = itertools.chain.from_iterable(load_rules().sections.values())
+    assert [rule.pattern for rule in rules if id(rule) not in deciding] == []
 
 
 def is_pronounceable(text: str) -> bool:
-    """True if cleaned text contains no digit and only characters with a symbol, or < and > for the list of what is left out."""
-    cleaned = english_cleaners(re.sub(r"\{[^{}]*\}|[<>]", "", text))
+    """True if cleaned text contains no digit and only characters with a symbol, or signs for the list of what is left out."""
+    cleaned = english_cleaners(re.sub(r"\{[^{}]*\}|[]<>#*/\\^`~=+|]", "", text))
     return all(character in BUILT_IN.character_ids and not character.isdigit() for character in cleaned)
 
 
@@ -181,3 +187,113 @@ def test_roman_numerals() -> None:
             assert read_english(f"Chapter {roman(number)} of it") == f"Chapter {read_english(str(number))} of it"
     for number in range(2, 40):
         assert read_english(f"King Olaf {roman(number)}'s") == f"King Olaf the {read_english(f'{number}th')}'s"
+
+
+def test_contributing_shows_lines_of_the_files_and_their_readings() -> None:
+    blocks = [line[4:] for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines() if "\t" in line]
+    files = [(RULES.with_name(name)).read_text(encoding="utf-8").splitlines() for name in ("words.tsv", "rules.tsv")]
+    word, word_case, form, form_case = blocks
+    assert word in files[0] and form in files[1]
+    assert [read_english(case.split("\t")[0]) for case in (word_case, form_case)] == [
+        case.split("\t")[1] for case in (word_case, form_case)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "problem"),
+    [
+        ("0\t[0-9]", 1, "got 2 columns"),
+        ("0Z\t[0-9]\tx", 2, "got 'Z', expected places from 0"),
+        ("0\t[0-9]{NOTHING}\tx", 9, "got 'NOTHING', expected a name"),
+        ("0\t[0-9]{many:unit}\tx", 9, "got 'many', expected any"),
+        ("0\t[0-9]{any:unity}\tx", 13, "got 'unity', expected a class"),
+        ("0\t([0-9])\t{2}", 12, "got '2', expected a group from 1 to 1"),
+        ("0\t([0-9])\t{1:cardinals}", 14, "got 'cardinals', expected a speaker"),
+        ("0\t([0-9])([0-9])\t{:cardinal}", 18, "cardinal: too many"),
+        ("0\t([0-9])\tx {1", 13, "expected {1}, {1:speaker}"),
+        ("0\t{UNIT}([0-9]\tx", 9, "expected a regular expression: missing )"),
+        ("=\tODD\t{UNIT}[0-9\t", 13, "expected a regular expression: unterminated character set"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_named_with_its_line_and_column(tmp_path, line: str, place: int, problem: str) -> None:
+    path = tmp_path / "rules.tsv"
+    lines = RULES.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*lines, line]), encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        load_rules(path, compiles=True)
+    assert str(error.value).startswith(f"{path}:{len(lines) + 1}:{place}: {problem}")
+
+
+def test_the_order_of_the_file_is_the_order_of_trial() -> None:
+    """At each place all rules that may begin there are in one list, whatever narrower place they name."""
+    reader = _reader("text")
+    order = [rule for rules in load_rules().sections.values() for rule in rules]
+    trials = [order.index(rule) for rule in reader.rules.values()]
+    assert sum(later < earlier for earlier, later in itertools.pairwise(trials)) == 4  # five places
+
+
+NAMED = "!#$%&()*+,-./:;<=>?@[\\]^_|~`–—…•·×÷±−≈≠≤≥°§¶†‡©®™€£¥¢₹½→←↔⇒√∞∑∫∂∆♯♭♥★✓№‰"
+_NEIGHBOURS = [
+    "the",
+    "key",
+    "press",
+    "or",
+    "and",
+    "for",
+    "house",
+    "x",
+    "y",
+    "b",
+    "at",
+    "Anna",
+    "Oak",
+    "FBI",
+    "3",
+    "12",
+    "250",
+    "1999",
+    "2.5",
+]
+
+
+def _sounds(text: str) -> tuple[str, int]:
+    """The letters of a reading, and the number of its pauses."""
+    spoken = english_cleaners(read_english(text))
+    return re.sub("[^a-z]", "", spoken), sum(map(spoken.count, ",.;:!?()-"))
+
+
+def test_no_sign_between_words_vanishes_in_silence() -> None:
+    """It is spoken, is punctuation that makes a pause, or is listed as left out."""
+    draw, lost = random.Random(0), []
+    for sign in NAMED * 12:
+        before, after, end = draw.choices(_NEIGHBOURS, k=3)
+        text = f"go {before}{draw.choice(['', ' '])}{sign}{draw.choice(['', ' '])}{after} to {end}"
+        (letters, pauses), (plain, fewer) = _sounds(text), _sounds(f"go {before} {after} to {end}")
+        if letters == plain and pauses <= fewer and sign not in unspoken(text, {}):
+            lost.append(text)
+    assert lost == []
+
+
+_UNITS = "~ ` ~~~a% ```% a_ A. a- 1, 1_+_ (a_+_ a_-_ x^ $ frac{ [a]( <a_ =_".replace("%", "\n").split(" ")
+
+
+@pytest.mark.parametrize("unit", _UNITS)
+def test_reading_takes_linear_time(unit: str) -> None:
+    """Eight times the text takes about eight times as long, not sixty-four times; the bound is between them."""
+
+    def seconds(length: int) -> float:
+        text, spent = (unit.replace("_", " ") * length)[:length], []
+        for _ in range(3):
+            start = time.process_time()
+            read_form(read_english(text), BUILT_IN)
+            read_form(text, BUILT_IN)
+            spent.append(time.process_time() - start)
+        return min(spent)
+
+    seconds(100)
+    assert seconds(16000) < 24 * seconds(2000) + 0.02
+
+
+def test_abbreviations_are_one_table() -> None:
+    kinds = ["short form" in line for line in RULES.with_name("words.tsv").read_text(encoding="utf-8").splitlines()]
+    assert sum(kinds) >= 300 and sum(a != b for a, b in itertools.pairwise(kinds)) == 1

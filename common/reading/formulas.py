@@ -1,0 +1,268 @@
+"""Plain formulas in a text, by one small grammar.
+
+    read "Let f(x) = x^2 - 4." as           "Let f of x equals x squared minus four."
+    read "2H₂ + O₂ → 2H₂O" as               "two H two plus O two yields two H two O"
+
+    formula  = operand {operator operand}
+    operand  = [sign] {factor} {power | "!"}
+    factor   = number [unit] | letter [index] | word | compound | function operand | "(" formula ")" | "|" formula "|" | "√" operand
+
+A stretch of this form is a formula if its signs and operands mean nothing else; prose, ranges, dates and shares of a whole have
+hyphens and slashes, too. Only there a hyphen is minus, and a slash is over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from common.reading.numbers import cardinal, decimal, fraction
+from common.reading.quantities import SYMBOLS
+from common.reading.tables import any_of, readings, words
+
+_SIGNS, _FUNCTIONS, _POWERS = readings("sign of a formula"), readings("function"), readings("power of a formula")
+_OPERATORS = [sign for sign in _SIGNS if not set(sign) & set(" f√|⁺⁻")]  # what stands between operands
+_WORDS = frozenset(map(str.lower, words("short word"))) - frozenset(words("product of letters"))
+_PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
+_LETTER = "[^\\W\\d_¹²³⁰⁴-⁹ⁿ₀-₉]"
+_PARTS = rf"(?:{any_of(words('element'))})(?![a-z])[0-9₀-₉]*"
+_UNIT = rf"(?:{SYMBOLS})(?:\^?[23]|[²³])?(?![\w(^])"
+_RATIO = rf"(?:{SYMBOLS})(?:\^?[23]|[²³])?/(?:{SYMBOLS}|s)(?:\^?[23]|[²³])?(?![\w(^])"
+_NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,40})(?:\.[0-9]{1,40})?|(?<![\w.])\.[0-9]{1,40})(?![0-9]|[.,][0-9])"
+_TOKEN = re.compile(
+    rf"(?P<fraction>(?<![/.,0-9])[0-9]{{1,3}}/[0-9]{{1,3}}(?![/0-9]|\.[0-9]))"
+    rf"|(?P<amount>[$£€](?:{_NUMBER})|(?:{_NUMBER})(?:%|°[CF]?|\s?{_RATIO}|(?:\s|(?=[^\W\d_]{{2}})){_UNIT}))"
+    rf"|(?P<number>{_NUMBER})"
+    rf"|(?P<compound>(?:{_PARTS}|\((?:{_PARTS}){{1,4}}\)[0-9₀-₉]+){{1,12}}[²³⁴]?[⁺⁻]?(?![^\W_]))"
+    rf"|(?P<word>{_LETTER}+(?:-{_LETTER}{{2,}})*(?:_[^\W_]+|[₀-₉]+)?|∞)"
+    r"|(?P<power>\^(?:-?[0-9]+|-?[A-Za-z]\b)?|⁻?[⁰¹²³⁴-⁹]+|ⁿ)"
+    rf"|(?P<sign>{any_of(_OPERATORS)})|(?P<open>\()|(?P<close>\))|(?P<bar>\|)|(?P<root>√)|(?P<space>[ \u00a0])|(?P<other>.)",
+    re.DOTALL,
+)
+# Signs of formulas alone, and those of prose where they may stand in one; a text without them takes no time.
+_SIGNAL = re.compile(
+    r"[-=<>≤≥≠≈≡≦≧⊆⋈±÷√∙⋅·∗∕^→⇌−⁺⁻+*/×(]"
+    r"(?:(?<=[^-+*/×(])|(?<=\s-)(?=\s)|(?<=\*\*)|(?:(?<=[\w)][+*/×])|(?<=[\w)]\s[+*/×]))(?=\s?[\w(])|(?<=\w\())"
+)
+_RELATIONS = frozenset("=≠≤≥≈<>≡≦≧⊆⋈") | {"<=", ">=", "!="}
+_CLEAR, _ARROWS, _UNARY = frozenset("−÷∙⋅∗∕±"), frozenset("→⇌"), frozenset("-−+±")
+_OPERANDS = frozenset(("fraction", "amount", "number", "compound", "word", "open", "bar", "root"))
+_ARTICLES = frozenset("aAI")
+_DEEPEST, _LONGEST = 6, 100  # brackets in brackets; tokens of a formula
+
+
+class Formula(NamedTuple):
+    """A stretch of a text, and its words."""
+
+    start: int
+    end: int
+    words: str
+
+
+class _Part(NamedTuple):
+    """A token of a formula; `is_first` where an operand is expected, `is_spaced` behind a space."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    is_first: bool
+    is_spaced: bool
+
+    @property
+    def is_sign(self) -> bool:
+        """True for a sign before an operand: -3."""
+        return self.kind == "sign" and self.is_first
+
+    @property
+    def is_letter(self) -> bool:
+        """True for a variable, an index, or a product of letters: x, x₁, ma."""
+        if self.kind == "compound":
+            return len(self.text) == 1
+        short = re.split("[_₀-₉]", self.text)[0]
+        is_product = len(short) < 4 and short.islower() and short not in _WORDS and short not in _FUNCTIONS
+        return self.kind == "word" and (len(short) == 1 or is_product)
+
+    @property
+    def is_name(self) -> bool:
+        """True for a word of the language, He among the elements too."""
+        is_word = self.kind == "word" or (self.kind == "compound" and self.text.isalpha())
+        return is_word and not self.is_letter and self.text not in _FUNCTIONS
+
+
+def find_formulas(text: str) -> Iterator[Formula]:
+    """Yield the formulas of a text. Takes linear time: a trial reads a bounded stretch, and what it has read is not tried again."""
+    if not _SIGNAL.search(text):
+        return
+    tokens = list(_TOKEN.finditer(text))
+    place = 0
+    while place < len(tokens):
+        parts, following = _parse(tokens, place)
+        if parts and _is_formula(parts) and _stands_alone(text, parts[0].start, parts[-1].end):
+            yield Formula(parts[0].start, parts[-1].end, _speak(parts))
+        place = max(following, place + 1)
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """True for a stretch that is no part of an address, a path or a flag."""
+    return re.match(r"[\w?&/.@#$'’\\-]", text[start - 1 : start]) is None and (
+        re.match(r"[^\w&/@#$'’\\-]?(?![\w/])|[^\w.&/@#$'’\\-]", text[end : end + 2]) is not None
+    )
+
+
+def _parse(tokens: list[re.Match[str]], place: int) -> tuple[list[_Part], int]:
+    """The longest expression from a token on, and the token behind it."""
+    parts: list[_Part] = []
+    brackets: list[str] = []
+    complete, end, expects, is_spaced = 0, place, True, False  # expects: an operand may begin
+    for index in range(place, min(len(tokens), place + _LONGEST)):
+        kind, written = tokens[index].lastgroup or "", tokens[index][0]
+        if kind == "space" and parts and not is_spaced:
+            is_spaced = True
+            continue
+        if written in ("x", "X") and not expects and _is_between_numbers(tokens, index):
+            kind, written = "sign", "×"
+        if kind == "bar" and brackets[-1:] == ["bar"] and not expects:
+            kind = "close"
+        before, is_first = parts[-1] if parts else None, expects
+        if kind in _OPERANDS and (expects or _multiplies(before, kind, written, is_spaced)):
+            brackets += [kind] if kind in ("open", "bar") else []
+            expects = kind in ("open", "bar", "root")
+        elif kind == "sign" and (not expects or (written in _UNARY and not (before and before.is_sign))):
+            expects = written != "!"
+        elif kind == "close" and brackets and not expects:
+            brackets.pop()
+        elif kind != "power" or expects or is_spaced:
+            break
+        parts.append(_Part(kind, written, *tokens[index].span(), is_first, is_spaced))
+        is_spaced = False
+        if len(brackets) > _DEEPEST:
+            break
+        if not brackets and not expects:
+            complete, end = len(parts), index + 1
+    if complete > 1 and parts[complete - 1].text == "!" and parts[complete - 2].kind != "close":  # of a sentence
+        complete -= 1
+    return parts[:complete], end
+
+
+def _is_between_numbers(tokens: list[re.Match[str]], index: int) -> bool:
+    """True for the x of 3 x 5 or 3x5."""
+    sides = tokens[max(0, index - 2) : index][::-1], tokens[index + 1 : index + 3]
+    nearest = (next((token.lastgroup for token in side if token.lastgroup != "space"), None) for side in sides)
+    return all(kind in ("number", "amount") for kind in nearest)
+
+
+def _multiplies(before: _Part | None, kind: str, written: str, is_spaced: bool) -> bool:
+    """True if an operand stands right behind another: 2x, f(x), (a)(b), sin x."""
+    if before is None or kind == "bar":
+        return False
+    if before.text in _FUNCTIONS and before.kind == "word":
+        return kind == "open" or (is_spaced and len(before.text) > 1)
+    is_short = kind in ("open", "root") or (len(written) < 4 and written not in _WORDS) or not written.isalpha()
+    if is_spaced:
+        is_function = kind == "word" and len(written) > 1 and written in _FUNCTIONS
+        return (is_function and (before.is_letter or before.kind in ("number", "power", "close"))) or (
+            before.kind == "fraction" and kind == "word" and len(written) < 3
+        )
+    return is_short and (before.kind in ("number", "fraction", "close", "power") or before.is_letter)
+
+
+def _is_formula(parts: list[_Part]) -> bool:
+    """True if the signs and operands of an expression mean nothing else."""
+    operators = [part for part in parts if part.kind == "sign" and not part.is_sign and part.text != "!"]
+    signs = {part.text for part in operators}
+    if len(parts) == 1:
+        return parts[0].kind == "compound" and parts[0].text[-1] in "⁺⁻"
+    letters = {part.text for part in parts if part.is_letter}
+    names = [part for part in parts if part.is_name]
+    compounds = [part for part in parts if part.kind == "compound" and not part.is_letter]
+    if signs & _ARROWS:
+        return all(part.kind == "compound" for part in names) and (bool(letters) or len(compounds) > 1)
+    if signs & _RELATIONS:
+        is_heart = signs <= {"<", ">"} and bool(letters) and letters <= _ARTICLES  # I <3 you
+        is_range = any(part.text in ("-", "–") and not part.is_spaced for part in operators)
+        has_value = any(part.kind in ("number", "amount", "fraction") for part in parts)
+        return bool(letters or has_value or len(operators) > 1) and not is_heart and not (names and is_range)
+    is_flag = any(one in operators and one.is_spaced > two.is_spaced for one, two in pairwise(parts))  # rm -rf
+    if names or compounds or is_flag or re.fullmatch(_RATIO, "".join(part.text for part in parts)):  # km/h
+        return False
+    if not letters:
+        return any(part.text in _CLEAR | {"*", "**"} or (part.text == "/" and part.is_spaced) for part in operators)
+    return not letters <= _ARTICLES and (bool(signs & _CLEAR) or _is_of_variables(parts, operators))
+
+
+def _is_of_variables(parts: list[_Part], operators: list[_Part]) -> bool:
+    """True for what its form shows to be of variables: f(x), x^2, x² + y, (a + b)/2, a - b."""
+    if any(one.text in _FUNCTIONS and two.kind == "open" for one, two in pairwise(parts)):
+        return True
+    if any(part.text[0] == "^" or (operators and part.kind in ("power", "root")) for part in parts):
+        return True
+    is_small = any(part.is_letter and not part.text.isupper() for part in parts)
+    has_form = (
+        len(operators) > 1 or any(part.kind == "close" for part in parts) or any(part.is_spaced for part in operators)
+    )
+    return bool(operators) and is_small and has_form
+
+
+def _speak(parts: list[_Part]) -> str:
+    has_arrow = any(part.text in _ARROWS for part in parts)
+    is_chemical = (has_arrow or len(parts) == 1) and any(
+        part.kind == "compound" and not part.is_letter for part in parts
+    )
+    said: list[str] = []
+    brackets: list[str] = []  # what is said at the end of each that is open
+    for before, part in zip([None, *parts], parts, strict=False):
+        is_argument = before is not None and before.text in _FUNCTIONS
+        if part.kind == "bar":
+            said.append(_SIGNS["||"])
+            brackets.append("")
+        elif part.kind == "open":
+            said += [_SIGNS["f()"]] if is_argument else ["(" if part.is_first else f"{_SIGNS['×']} ("]
+            brackets.append("" if is_argument else ")")
+        elif part.kind == "close":
+            said.append(brackets.pop())
+        elif part.kind == "power":
+            said.append(_power(part.text, before is not None and before.kind == "number"))
+        else:
+            said.append(_word(part, is_chemical))
+    return re.sub(r"(?<=\() | (?=\))", "", " ".join(filter(None, said)))
+
+
+def _word(part: _Part, is_chemical: bool) -> str:
+    """The words of an operand or a sign."""
+    if part.kind == "number":
+        return decimal(part.text)
+    if part.kind == "fraction":
+        top, _, bottom = part.text.partition("/")
+        return fraction(top, bottom)
+    if part.kind in ("sign", "root"):
+        own = f"{part.text} of compounds" if is_chemical else f" {part.text} " if part.is_spaced else ""
+        return _SIGNS.get(own) or _SIGNS[part.text]
+    if part.kind == "compound" and (is_chemical or not part.text.isalpha()):
+        return _compound(part.text)
+    if part.text in _FUNCTIONS:
+        return _FUNCTIONS[part.text] or part.text
+    if not part.is_letter:
+        return part.text
+    letters, *index = re.split("_|(?=[₀-₉])", part.text, maxsplit=1)
+    return " ".join([*letters, *(_number(below.translate(_PLAIN)) for below in index)])
+
+
+def _number(written: str) -> str:
+    return cardinal(written) if written.isdigit() else written
+
+
+def _compound(written: str) -> str:
+    """Spell a compound: H₂O, SO₄²⁻."""
+    plain = re.findall("[A-Za-z]|[0-9₀-₉]+|[²³⁴⁺⁻]", written)
+    return " ".join(_SIGNS.get(part) or _number(part.upper().translate(_PLAIN)) for part in plain)
+
+
+def _power(written: str, is_of_number: bool) -> str:
+    exponent = written.removeprefix("^").translate(_PLAIN)
+    if exponent in _POWERS and not (is_of_number and written[0] == "^"):
+        return _POWERS[exponent]
+    minus = _SIGNS["-"] if exponent.startswith("-") else ""
+    return " ".join(filter(None, (_SIGNS["**"], minus, _number(exponent.removeprefix("-")))))
