@@ -34,6 +34,7 @@ from common.run.run_folder import occupy, prepare_log, refuse_checkpoints
 from common.spec import ModelSpec
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
+from common.training.differences import resumed_otherwise, shared_clips
 from common.training.fine_tuning import warm_start
 from common.training.loader import end_workers
 from common.training.loop import Ending, RunTotals, any_process, log_epoch, train_epoch, way_back
@@ -87,8 +88,10 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
     loaders = get_loaders(options, dist, stop)
     state, start_note = make_state(spec, options, dist, loaders.pace, warm=start.path is None)
     state.loaders, state.threads = loaders, threads
+    notes = shared_clips(state)
     if start.path:
         start_note = snapshot.restore(state, start.checkpoint, start.path)
+        notes += resumed_otherwise(state, start.checkpoint)
         if not resumes_here:
             state.progress.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
@@ -97,7 +100,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
             return try_out(state, stop)
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
             log.parameters({"version": __version__} | options.flat)
-            for sentence in describe(state, start_note):
+            for sentence in [*describe(state, start_note), *notes]:
                 log.say(sentence)
             return fit(state, log, stop)
 
