@@ -7,6 +7,11 @@ tests/requirements.txt and half a minute, or none for edits of comments alone.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
+
 import json
 import subprocess
 import sys

@@ -62,7 +62,6 @@ COMMANDS = {
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
     "python -m benchmarks.load": "benchmarks.load",
-    "python -m benchmarks.stops": "benchmarks.stops",
 }
 
 
