@@ -23,6 +23,7 @@ from common import __version__, precision
 from common.arguments import log_path
 from common.audio.stft import TacotronSTFT
 from common.checkpoint.files import best_path
+from common.checkpoint.weights import build_model
 from common.errors import DataError, exit_on_user_error
 from common.progress import counted, duration
 from common.run import distributed
@@ -44,7 +45,7 @@ from common.training.state import Best, EpochTotals, TrainState, build_state
 from common.training.validation import check_loss, update_best, validate
 from compat.train import adjust_learning_rate, evaluating, get_last_checkpoint_filename, reduce_tensor, refuse  # noqa: F401
 from data_functions import get_loaders
-from models import REGISTRY, get_model
+from models import REGISTRY, init_bn
 
 if TYPE_CHECKING:
     from common.training.checkup import Checkup
@@ -155,11 +156,9 @@ def make_state(
     Returns the state and a phrase that describes the weights.
     """
     start, settings = options.start, options.model
-    model = get_model(
-        spec.name,
-        spec.config_from_options(settings),
-        uniform_initialize_bn_weight=not start.disable_uniform_initialize_bn_weight,
-    )
+    model = build_model(spec, spec.config_from_options(settings))
+    if not start.disable_uniform_initialize_bn_weight:
+        init_bn(model)
     start_note = "starting at epoch 0"
     if warm and start.warm_start:
         start_note = warm_start(model, spec, start.warm_start, settings, start.ignore_layers)
