@@ -44,7 +44,12 @@ class Origin:
 
     def covers(self, name: str) -> bool:
         """True if an edit of the function, class or layer of that name would be without effect."""
-        return not any(fnmatchcase(name, pattern) for pattern in self.free)
+        return not _matches(name, self.free)
+
+
+@cache  # of the layers in a model's hundreds, most share a name
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def find_edits(origin: Origin, model: nn.Module) -> list[str]:
@@ -59,8 +64,9 @@ def find_edits(origin: Origin, model: nn.Module) -> list[str]:
 
 @cache
 def _verified() -> dict[str, Any]:
-    contents: dict[str, Any] = json.loads(DIGESTS.read_text(encoding="utf-8"))
-    return contents
+    """The contents of fast.json; none where it was left behind, so that plain models run."""
+    contents: dict[str, Any] = json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.exists() else {}
+    return {"files": {}, "names": {}, "layers": {}} | contents
 
 
 def take_digests(modules: Iterable[str], models: Iterable[nn.Module]) -> dict[str, Any]:
@@ -209,16 +215,17 @@ def _edited_layers(origin: Origin, model: nn.Module) -> Iterator[str]:
     tables: dict[str, dict[str, str]] = _verified()["layers"]
     known = next((tables[name] for name in map(_name, type(model).__mro__) if name in tables), {})
     for path, layer in model.named_modules():
-        place = _place(path)
+        place, kind, attributes = _place(path), _kind(layer), vars(layer)
         if not origin.covers(place):
             continue
         name = f"model.{path}".rstrip(".")
-        if _kind(layer) not in known.get(place, _kind(layer)).split():
+        if kind not in known.get(place, kind).split():
             yield f"{name}, a {type(layer).__name__}"
-        elif any(vars(layer)[table] for table in HOOKS):
+        elif any(map(attributes.get, HOOKS)):
             yield f"{name}, which has a hook"
-        elif own := [attribute for attribute, value in vars(layer).items() if callable(value)]:
-            yield f"{name}.{own[0]}, replaced at run time"
+        elif any(map(callable, attributes.values())):
+            own = next(own for own, value in attributes.items() if callable(value))
+            yield f"{name}.{own}, replaced at run time"
 
 
 def _place(path: str) -> str:
