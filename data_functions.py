@@ -19,7 +19,7 @@ from common.files import locate_problems
 from common.progress import counted
 from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
-from common.spec import Options, SpeechDataset
+from common.spec import ModelSpec, Options, SpeechDataset
 from common.training.loader import ErrorsAsItems, Loader, Loaders, fitting_workers, start_worker, worker_context
 from common.training.optimization import Pace
 from common.training.options import DataConfig, TrainOptions
@@ -32,7 +32,10 @@ TIMEOUT_SHARE = 0.9  # of --timeout-minutes: before other processes stop waiting
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
     """Build the dataset of a filelist. Raises DataError that lists all missing files, or all rows that training refuses."""
-    spec = get_spec(name)
+    return _dataset(get_spec(name), options, filelist)
+
+
+def _dataset(spec: ModelSpec, options: Options, filelist: Path) -> SpeechDataset:
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
     try:
@@ -91,7 +94,7 @@ def get_loaders(options: TrainOptions, dist: Dist, stop: StopRequest | None = No
     assert seed is not None
     settings = {**options.model, "dataset_path": config.dataset_path, "seed": seed}
     filelists = (config.training_files, config.validation_files)
-    training, validation = (get_dataset(options.model_name, settings, filelist) for filelist in filelists)
+    training, validation = (_dataset(spec, settings, filelist) for filelist in filelists)
     if len(training) < dist.world_size:
         raise DataError(
             f"{config.training_files}: {counted(len(training), 'clip')}, expected at least one for each of {dist.world_size} "

@@ -23,6 +23,7 @@ from common import __version__, precision
 from common.arguments import log_path
 from common.audio.stft import TacotronSTFT
 from common.checkpoint.files import best_path
+from common.checkpoint.weights import build_model
 from common.errors import DataError, exit_on_user_error
 from common.progress import counted, duration
 from common.run import distributed
@@ -34,6 +35,7 @@ from common.run.run_folder import occupy, prepare_log, refuse_checkpoints
 from common.spec import ModelSpec
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
+from common.training.differences import resumed_otherwise, shared_clips
 from common.training.fine_tuning import warm_start
 from common.training.loader import end_workers
 from common.training.loop import Ending, RunTotals, any_process, log_epoch, train_epoch, way_back
@@ -43,7 +45,7 @@ from common.training.state import Best, EpochTotals, TrainState, build_state
 from common.training.validation import check_loss, update_best, validate
 from compat.train import adjust_learning_rate, evaluating, get_last_checkpoint_filename, reduce_tensor, refuse  # noqa: F401
 from data_functions import get_loaders
-from models import REGISTRY, get_model
+from models import REGISTRY, init_bn
 
 if TYPE_CHECKING:
     from common.training.checkup import Checkup
@@ -87,8 +89,10 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
     loaders = get_loaders(options, dist, stop)
     state, start_note = make_state(spec, options, dist, loaders.pace, warm=start.path is None)
     state.loaders, state.threads = loaders, threads
+    notes = shared_clips(state)
     if start.path:
         start_note = snapshot.restore(state, start.checkpoint, start.path)
+        notes += resumed_otherwise(state, start.checkpoint)
         if not resumes_here:
             state.progress.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
@@ -97,7 +101,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
             return try_out(state, stop)
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
             log.parameters({"version": __version__} | options.flat)
-            for sentence in describe(state, start_note):
+            for sentence in [*describe(state, start_note), *notes]:
                 log.say(sentence)
             return fit(state, log, stop)
 
@@ -152,11 +156,9 @@ def make_state(
     Returns the state and a phrase that describes the weights.
     """
     start, settings = options.start, options.model
-    model = get_model(
-        spec.name,
-        spec.config_from_options(settings),
-        uniform_initialize_bn_weight=not start.disable_uniform_initialize_bn_weight,
-    )
+    model = build_model(spec, spec.config_from_options(settings))
+    if not start.disable_uniform_initialize_bn_weight:
+        init_bn(model)
     start_note = "starting at epoch 0"
     if warm and start.warm_start:
         start_note = warm_start(model, spec, start.warm_start, settings, start.ignore_layers)

@@ -213,6 +213,10 @@ class TextMelDataset(ClipDataset):
             )
         return length_problem(path, seconds, self.config.longest_clip)
 
+    def mel_paths(self) -> list[Path]:
+        """List the stored mels, if the rows name them."""
+        return [self.path(item) for item in range(len(self))] if self.config.load_mel_from_disk else []
+
     def _encode(self, text: str) -> list[int]:
         return text_to_sequence(text, self.config.text_cleaners, self.config.alphabet)
 

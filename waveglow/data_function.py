@@ -124,9 +124,13 @@ class MelAudioDataset(ClipDataset):
         noise = self.config.dither * torch.randn(length, generator=self._generator(key, DITHER))
         return SegmentItem(self._mel(path, audio, start, padded), padded + noise, len(segment), str(path))
 
+    def mel_paths(self) -> list[Path]:
+        """List the stored mels of the clips, if they are read."""
+        return [mel_path_of(self.path(item)) for item in range(len(self))] if self.config.load_mel_from_disk else []
+
     def _check_mels(self) -> None:
         """Raise BadRows, which lists all clips without a cached mel."""
-        mels = [mel_path_of(self.path(item)) for item in range(len(self))]
+        mels = self.mel_paths()
         absent = {
             item: f"no file {path}; `bash scripts/prepare_mels.sh` makes mels, or leave --load-mel-from-disk out"
             for item, path in enumerate(mels)

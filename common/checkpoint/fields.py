@@ -143,6 +143,7 @@ KINDS = {
     "config": SETTINGS,
     "data": SETTINGS,
     "epoch_complete": Check(lambda value: isinstance(value, bool), "True or False"),
+    "run": Check(is_settings, "settings by name"),
     "epoch_totals": Check(is_totals, "numbers by name"),
     "time_plan": Check(is_totals, "numbers by name"),
     "best": Check(is_best, "a loss, its epoch, the validations since then and its measure"),

@@ -13,6 +13,7 @@ if __name__ == "__main__":
 
     before_imports()
 
+import glob
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from common.arguments import positive
 from common.audio.audio_processing import count_samples, load_audio
-from common.audio.stft import AudioConfig, TacotronSTFT
+from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
@@ -39,6 +40,9 @@ from common.spec import ModelSpec, Options
 
 MEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SAME_MEL = 0.05  # nats: two implementations of one transform differ by less on average, two settings by more
+LOOKED_AT = 8  # mels of a list
+# Natural log-mels of speech in [-1, 1] stay within these limits, and somewhere come below QUIETEST: log10's floor is -5.
+LOWEST, HIGHEST, QUIETEST = -16.0, 6.0, -5.05
 SETTINGS = "audio_settings.json"  # in a folder of mels: the audio settings they were made with
 SMALL_MEL = 2**14  # bytes; smaller files are read, since little of them is the mel itself
 NO_EFFECT = {"max_wav_value"}  # on a mel
@@ -237,6 +241,40 @@ class ClipDataset:
                 problems[item] = problem
         if problems:
             raise BadRows(problems)
+        check_values(self.mel_paths(), self.audio)
+
+    def mel_paths(self) -> list[Path]:
+        """List the stored mels that training reads; none where it computes them."""
+        return []
+
+
+def check_values(mels: Sequence[Path], config: AudioConfig) -> None:
+    """Raise DataError for stored mels that are no natural log-mels of these settings; a few of them are looked at.
+
+    Where the recording of one is at hand, FOLDER/wavs/ID beside FOLDER/mels/ID.pt, its mel is computed anew. A folder with a label
+    says its settings, and may have mels that a model has predicted: only their lengths are compared.
+    """
+    some = [mels[number * len(mels) // LOOKED_AT] for number in range(LOOKED_AT)] if mels else []
+    tensors = {path: load_mel(path, config.n_mel_channels) for path in dict.fromkeys(some)}
+    unlabelled = [mel for path, mel in tensors.items() if not is_labelled(path.parent)]
+    advice = "prepare mels again with these settings, or give the flags of the settings that they have"
+    if unlabelled:
+        low, high = min(float(mel.min()) for mel in unlabelled), max(float(mel.max()) for mel in unlabelled)
+        if not LOWEST <= low <= QUIETEST or high > HIGHEST:
+            raise DataError(
+                f"{some[0].parent}: mels with values from {low:.3g} to {high:.3g}, expected natural logarithms of amplitudes, from "
+                f"about {SILENCE:.1f} to 2; those in dB, of log10, linear or normalised make another model: {advice}"
+            )
+    for path, mel in tensors.items():
+        for recording in sorted((path.parent.parent / "wavs").glob(f"{glob.escape(path.stem)}.*")):
+            wanted, is_known = _compute(recording, config), is_labelled(path.parent)
+            if mel.shape != wanted.shape:
+                difference = f"{mel.shape[1]} frames, expected {wanted.shape[1]}"
+            elif is_known or (mel - wanted).abs().mean() <= SAME_MEL:
+                return
+            else:
+                difference = f"{(mel - wanted).abs().mean():.2g} apart on average"
+            raise DataError(f"{path}: not the mel of {recording} with these settings: {difference}; {advice}")
 
 
 def length_problem(path: Path, seconds: float, longest: float) -> str | None:

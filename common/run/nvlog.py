@@ -170,7 +170,7 @@ class NvLog(Log):
 
     def audio(self, tag: str, waveform: Tensor, step: int, sampling_rate: int) -> None:
         with self._tensorboard() as writer:
-            if writer:
+            if writer and waveform.numel():  # TensorBoard cannot hold an empty one, of a model that stops at once
                 clipped = waveform.detach().float().cpu().clamp(-1, 1)
                 writer.add_audio(tag, clipped.unsqueeze(0), step, sample_rate=sampling_rate)
 

@@ -52,7 +52,10 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     count = sum(value.numel() for value in weights.values())
     sentence = f"{path}: {count:,} weights as a warm start at epoch 0"
     anew = f"{len(fresh)} tensors start anew" if fresh else ""
-    return "; ".join(filter(None, (sentence, anew, phrase, spec.assumed(stored, checkpoint.get("config", {})))))
+    audio = [name.name for name in fields(AudioConfig) if name.name in stored and name.name in options]
+    other = [f"{name} {stored[name]}, now {options[name]}" for name in audio if stored[name] != options[name]]
+    mels = f"its mels have other settings: {', '.join(other)}" if other else ""
+    return "; ".join(filter(None, (sentence, mels, anew, phrase, spec.assumed(stored, checkpoint.get("config", {})))))
 
 
 def adopt_settings(

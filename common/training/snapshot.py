@@ -19,7 +19,7 @@ from common.errors import DataError, UsageError, listed, printable
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import ModelSpec, Options, config_of
-from common.training import sharding
+from common.training import differences, sharding
 from common.training.optimization import restore_averages
 from common.training.options import TrainOptions
 from common.training.state import Best, EpochTotals, TrainState
@@ -53,6 +53,7 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
         "best": progress.best._asdict(),
         "saved": progress.saved[-keep:] if keep else progress.saved,
         "launch": distributed.launch_id(),
+        "run": differences.settings_of(state),
         "optimizer": sharding.gather_full(state.optimizer.state_dict()),
         "scaler": state.scaler.state_dict(),
     }

@@ -159,9 +159,10 @@ def build_state(
     setup = Setup(options=options, spec=spec, criterion=criterion.to(dist.device), pace=pace, dist=dist, half=half)
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
-    fast, note = accelerate_training(spec, on_device, half, options.flat)
-    eval_model = fast if average is None else accelerate_training(spec, average.module, half, options.flat).model
-    trained = fast
+    plain = [on_device] if average is None else [on_device, average.module]
+    accelerated = [accelerate_training(spec, one, half, options.flat) for one in plain]
+    fast, note = accelerated[0]
+    trained, eval_model = fast, accelerated[-1].model
     if scale.shard:
         for sharded in dict.fromkeys((fast, eval_model)):
             sharding.shard(sharded, dist, scale.cpu_offload)

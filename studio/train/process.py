@@ -44,10 +44,7 @@ class RunEnding(Enum):
 def run_training(
     command: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
 ) -> RunEnding:
-    """Run a training until it ends, its time is over, or a stop is requested; `spend` is told of the seconds passed.
-
-    Raises DataError if the process fails; its own message stands above.
-    """
+    """Run a training to its end, its time limit or a stop; `spend` is told of the seconds passed. Raises DataError if it fails."""
     # In a session of its own, so that a terminal's Ctrl-C reaches it once, through this process.
     process = subprocess.Popen(
         command,
@@ -78,9 +75,8 @@ def run_training(
     spend(time.monotonic() - saved)
     if stop.is_requested or process.returncode in STOPPED_ITSELF:  # the signal may have reached it before this process
         ending = RunEnding.STOPPED
-    if ending is not RunEnding.FINISHED and process.returncode in (-signal.SIGTERM, *STOPPED_ITSELF):
-        return ending  # after a save, or before there was anything to save
-    if process.returncode:
+    ends_well = (0, -signal.SIGTERM, *STOPPED_ITSELF) if ending is not RunEnding.FINISHED else (0,)
+    if process.returncode not in ends_well:  # which are after a save, or before there was anything to save
         raise DataError(_failure(name_of(command), process.returncode))
     return ending
 

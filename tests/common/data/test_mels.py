@@ -1,6 +1,8 @@
 """Cached mels: the command that makes them, and what loading refuses."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import librosa
@@ -8,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from common.audio.stft import AudioConfig
+from common.audio.audio_processing import load_audio
+from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data import mels
 from common.data.mels import check_settings, load_mel, mel_path_of, save_mel, settings_of
 from common.errors import DataError, UsageError
@@ -115,6 +118,44 @@ def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists:
         assert not label.exists() and not (tmp_path / "mels" / "c.pt").exists()
     mels.main(lists)
     assert label.exists() and (tmp_path / "mels" / "c.pt").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda mel: mel / np.log(10), lambda mel: 20 * mel / np.log(10), torch.exp, lambda mel: (mel + 11.6) / 14],
+    ids=["log10", "dB", "linear", "0 to 1"],
+)
+def test_stored_mels_that_are_no_natural_logarithms_are_refused(tmp_path: Path, change) -> None:
+    config = AudioConfig()
+    mel = TacotronSTFT.from_config(config).mel_spectrogram(torch.from_numpy(sounds.tone(1.0, 22050)).float()[None])[0]
+    for number in range(3):
+        save_mel(tmp_path / "mels" / f"{number}.pt", mel)
+    paths = sorted((tmp_path / "mels").iterdir())
+    mels.check_values(paths, config)
+    mels.check_values([], config)
+    save_mel(paths[1], change(mel))
+    for path in (paths[0], paths[2]):
+        save_mel(path, change(mel))
+    with pytest.raises(DataError, match=r"mels: mels with values from .* expected natural logarithms of amplitudes"):
+        mels.check_values(paths, config)
+
+
+def test_stored_mels_are_compared_with_their_recordings(tmp_path: Path) -> None:
+    """Other frames, or bands up to another frequency; predicted mels have a label, and the right length."""
+    config, recording = AudioConfig(), tmp_path / "wavs" / "a.wav"
+    samples = np.random.default_rng(1).normal(0, 0.1, 22050).clip(-1, 1) * np.linspace(1, 0, 22050)
+    sounds.save(recording, samples, 22050, "PCM_16")
+    audio, path = load_audio(recording, 22050)[None], tmp_path / "mels" / "a.pt"
+    for other, message in ((None, ""), ("hop_length", "74 frames, expected 87"), ("mel_fmax", "apart on average")):
+        made = replace(config, **({other: {"hop_length": 300, "mel_fmax": 11025.0}[other]} if other else {}))
+        save_mel(path, TacotronSTFT.from_config(made).mel_spectrogram(audio)[0])
+        with pytest.raises(DataError, match=message) if other else nullcontext():
+            mels.check_values([path], config)
+    mels.write_settings(path.parent, config)
+    mels.check_values([path], config)  # as if predicted
+    save_mel(path, torch.zeros(80, 86))
+    with pytest.raises(DataError, match="86 frames, expected 87"):
+        mels.check_values([path], config)
 
 
 def test_a_mel_comes_back_as_it_was_saved_half_mels_are_widened_and_none_is_a_recording(tmp_path: Path) -> None:

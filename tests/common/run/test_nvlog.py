@@ -190,6 +190,7 @@ def test_tensorboard_holds_what_was_given(tmp_path, capsys):
         log.scalars("loss", {"train": 2.0}, 8)
         log.figure("gate", plot_gate(torch.zeros(3), torch.zeros(3)), 7)
         log.audio("clip", wave * 2, 7, 22050)
+        log.audio("empty", wave[:0], 7, 22050)
     with NvLog(tmp_path / "n.json", tmp_path / "tb", purge_step=8) as log:
         log.scalars("loss", {"train": 1.0}, 8)
     assert capsys.readouterr().out == ""  # clipped by us: the writer would print a warning for each clip

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common.checkpoint.__main__ import convert
 from common.checkpoint.files import load_checkpoint
+from common.data.filelist import Utterance
 from common.errors import DataError, UsageError
 from common.options import from_options
 from common.run.distributed import Dist
-from common.training import snapshot
+from common.training import differences, snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.options import TrainOptions
 from common.training.state import Best, EpochTotals, TrainState
@@ -275,3 +277,36 @@ def test_the_main_process_alone_writes_and_each_goes_on_with_its_own_random_numb
     for reason, random in others.items():
         note = snapshot.restore(state, checkpoint | {"random_rng_states_all": random}, tmp_path)
         assert "resuming at epoch 1" in note and f" (random numbers start anew: {reason}" in note
+
+
+def test_a_resumed_run_names_what_differs_a_rate_that_leaps_and_clips_of_both_lists(tmp_path: Path) -> None:
+    """A stretched cosine leaps: at half of four epochs it has half of the rate, and at the end of two almost nothing."""
+    words = ("--lr-schedule", "cosine", "-lr", 1e-3)
+    checkpoint = {
+        "run": differences.settings_of(fresh_state("WaveGlow", tmp_path, "--epochs", 2, *words)),
+        "optimizer": {"param_groups": [{"lr": 3e-5, "lr_scale": 0.5}]},
+    }
+    again = fresh_state("WaveGlow", tmp_path, "--epochs", 2, *words)
+    assert differences.resumed_otherwise(again, checkpoint) == differences.shared_clips(again) == []
+    state = fresh_state("WaveGlow", tmp_path, "--epochs", 4, *words, "--seed", 2, "--ema-decay", 0.9)
+    state.progress.epoch = 2
+    lists = {"training": "abc", "validation": "cd"}
+    state.loaders = SimpleNamespace(  # type: ignore[assignment]
+        **{
+            part: SimpleNamespace(
+                dataset=SimpleNamespace(dataset=SimpleNamespace(utterances=[Utterance(x, "") for x in names]))
+            )
+            for part, names in lists.items()
+        }
+    )
+    assert differences.resumed_otherwise(state, checkpoint) == [
+        "--epochs 4, where the checkpoint had 2",
+        "--ema-decay 0.9, where the checkpoint had None",
+        "--seed 2, where the checkpoint had 1",
+        "--training-files: 3 clips, not the same as the checkpoint's 0",
+        "the learning rate leaps from 6e-05 to 0.0005 with these flags, and ends at 3.8e-05; to go on without the leap: "
+        "--lr-schedule constant --learning-rate 6e-05 --warmup-steps 0 --lr-scaling none",
+    ]
+    assert differences.shared_clips(state) == [
+        "1 clip of validation is in training, too, which makes the validation loss too low: c"
+    ]
