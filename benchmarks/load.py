@@ -227,7 +227,9 @@ async def send(client: httpx.AsyncClient, job: SpeechJob) -> Reply:
             async for data in response.aiter_raw():
                 first = first or time.perf_counter() - start
                 digest.update(data)
-            result = "lost" if response.status_code != 200 else "right" if digest.hexdigest() == job.digest else "wrong"
+            result = "right" if digest.hexdigest() == job.digest else "wrong"
+            if response.status_code != 200:
+                result = "lost"
     except httpx.HTTPError:
         result = "lost"
     return Reply(first, time.perf_counter() - start, result, job)

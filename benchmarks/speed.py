@@ -105,9 +105,8 @@ def main(argv: list[str] | None = None) -> None:
     report, interrupted = Report(), False
     try:
         report.machine = describe(device)
-        setting = Setting(
-            QUICK if args.quick else CPU if device.type == "cpu" else GPU, device, args.amp, args.train_flags
-        )
+        sizes = CPU if device.type == "cpu" else GPU
+        setting = Setting(QUICK if args.quick else sizes, device, args.amp, args.train_flags)
         for row in measure_rows(args.rows, setting, args.repeats):
             report.rows.append(row)
     except KeyboardInterrupt:

@@ -202,7 +202,9 @@ Axes = dict[int, Any]
 def axis_name(axis: Any) -> str:
     """The name of a dynamic axis; `groups` for multiples of frames, `samples` for the samples between frames."""
     name = axis if isinstance(axis, str) else axis.__name__
-    return name if name.isidentifier() else "samples" if "-" in name else "groups"
+    if name.isidentifier():
+        return name
+    return "samples" if "-" in name else "groups"  # a Dim that depends on frames is named by its formula
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def find_corpus(
             f"--dataset: no folder or list {path}; expected a folder with metadata.csv and wavs/, a list of rows path|text, "
             f"or {ASTERISK}; leave --dataset out for LJSpeech"
         )
-    name = given_name or (ASTERISK if fetched else path.resolve().name if path.is_dir() else path.stem)
+    own = path.resolve().name if path.is_dir() else path.stem
+    name = given_name or (ASTERISK if fetched else own)
     if not re.fullmatch(r"\w[\w.-]*", name):
         expected = "expected letters, digits, '_', '-' and '.', as it becomes part of file names"
         raise UsageError(f"--name: {name!r}, {expected}")

@@ -85,7 +85,9 @@ def choose_token(config: StudioConfig) -> str | None:
 
 def address_of(host: str, access: Access, anywhere: str = "127.0.0.1") -> str:
     """Return the page's address with the token; `anywhere` stands for a host that means all addresses."""
-    name = anywhere if host in ALL_ADDRESSES else f"[{host}]" if ":" in host else host
+    name = f"[{host}]" if ":" in host else host  # brackets around an IPv6 address
+    if host in ALL_ADDRESSES:
+        name = anywhere
     query = f"?{PARAMETER}={quote(access.token, safe='')}" if access.token else ""
     return f"http://{name}:{access.port}/{query}"
 

@@ -101,9 +101,11 @@ class FillFromFile(TorchFunctionMode):
 
     def check_sizes(self, config: Any) -> None:
         """Raise DataError if the nested settings hold a number larger than the number of all weights."""
-        values = config.values() if isinstance(config, Mapping) else config if isinstance(config, (list, tuple)) else ()
-        for value in values:
-            self.check_sizes(value)
+        if isinstance(config, Mapping):
+            config = list(config.values())
+        if isinstance(config, (list, tuple)):
+            for value in config:
+                self.check_sizes(value)
         if isinstance(config, int) and config > self.elements:
             raise DataError(TOO_LARGE)
 

@@ -207,7 +207,11 @@ class Speller:
 def _in_words(number: str, language: str, to: str = "cardinal", **kind: str) -> str:
     """Spell a number; "" where the library fails."""
     try:
-        value = int(number) if "." not in number else Decimal(number) if to == "currency" else float(number)
+        value: int | float | Decimal
+        if "." not in number:
+            value = int(number)
+        else:  # cents are counted in decimals, in which 0.29 is exact
+            value = Decimal(number) if to == "currency" else float(number)
         return str(_library().num2words(value, lang=language, to=to, **kind)).strip()
     except FAULTS:
         return ""

@@ -302,7 +302,9 @@ def _json_number(value: Real) -> int | float | str:
     number = float(value)
     if math.isfinite(number):
         return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if math.isnan(number):
+        return "NaN"
+    return "Infinity" if number > 0 else "-Infinity"
 
 
 def _check_step(step: Step) -> None:

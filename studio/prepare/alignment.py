@@ -43,10 +43,13 @@ def find_longest_pauses(transcript: str, recognised: Sequence[str]) -> list[floa
     texts = assign_words(transcript, recognised)
     is_foreign = [not text and bool(normalise(words)) for text, words in zip(texts, recognised, strict=True)]
     after = [*is_foreign[1:], False]
-    return [
-        NO_PAUSE if here or there or ends_sentence(text) else CLAUSE_PAUSE if _ends_clause(text) else UNMARKED_PAUSE
-        for text, here, there in zip(texts, is_foreign, after, strict=True)
-    ]
+    pauses = []
+    for text, here, there in zip(texts, is_foreign, after, strict=True):
+        if here or there or ends_sentence(text):
+            pauses.append(NO_PAUSE)
+        else:
+            pauses.append(CLAUSE_PAUSE if _ends_clause(text) else UNMARKED_PAUSE)
+    return pauses
 
 
 def _place_clips(spoken: Sequence[Sequence[str]], clips: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -96,7 +99,12 @@ def _fill_gaps(limits: list[list[int]], lengths: Sequence[int], n_words: int) ->
             for clip, (first, last) in zip(between, pairwise(places), strict=True):
                 limits[clip] = [first, last]
         elif end - start <= NOT_SPOKEN:
-            middle = start if one < 0 else end if other >= len(limits) else (start + end) // 2
+            # Words that nobody was heard to say go to both neighbours by halves, at either end of the text to the only one.
+            middle = (start + end) // 2
+            if one < 0:
+                middle = start
+            elif other >= len(limits):
+                middle = end
             if one >= 0:
                 limits[one][1] = middle
             if other < len(limits):
