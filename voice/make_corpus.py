@@ -175,8 +175,12 @@ class VoiceCorpusOptions:
     )
 
 
+def parse_args(argv: list[str] | None = None) -> VoiceCorpusOptions:
+    return parse_options(VoiceCorpusOptions, "python -m voice.make_corpus", __doc__, argv)
+
+
 def main() -> None:
-    args = parse_options(VoiceCorpusOptions, "python -m voice.make_corpus", __doc__)
+    args = parse_args()
     clips = read_splits(args.text)
     heard = read_heard(args.output / "heard.tsv")
     missing = [clip for clip in clips if clip.name not in heard]
