@@ -195,3 +195,58 @@ def hosts_of(page) -> set[str]:
     requests = [item["params"]["request"]["url"] for item in messages if item["method"] == "Network.requestWillBeSent"]
     assert len(requests) > 10
     return {url.split("/")[2] for url in requests if not url.startswith(("data:", "blob:", "chrome:"))}
+
+
+LOW_CONTRAST = """
+const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+const rgba = (color) => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = color; pen.fillRect(0, 0, 1, 1);
+  const [red, green, blue, alpha] = pen.getImageData(0, 0, 1, 1).data; return [red, green, blue, alpha / 255]; };
+const over = (top, under) => [...top.slice(0, 3).map((value, i) => value * top[3] + under[i] * (1 - top[3])), 1];
+const ground = (element) => element
+  ? over(rgba(getComputedStyle(element).backgroundColor), ground(element.parentElement))
+  : rgba(matchMedia("(prefers-color-scheme: dark)").matches ? "#121212" : "white");
+const luminance = (color) => [0.2126, 0.7152, 0.0722].reduce((sum, share, i) => {
+  const value = color[i] / 255; return sum + share * (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4); }, 0);
+const found = [];
+for (const element of document.querySelectorAll("body *")) {
+  const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data.trim()).join("");
+  const isShown = element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
+  if (!text || !isShown || element.closest("[disabled]") || element.getBoundingClientRect().width < 2) continue;
+  const style = getComputedStyle(element), under = ground(element), ink = over(rgba(style.color), under);
+  const [high, low] = [luminance(ink), luminance(under)].sort((a, b) => b - a), ratio = (high + 0.05) / (low + 0.05);
+  const size = parseFloat(style.fontSize), isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+  if (ratio < (isLarge ? 3 : 4.5)) found.push([text.slice(0, 40), Math.round(100 * ratio) / 100]);
+}
+return found;
+"""
+
+
+def low_contrasts(page, scheme: str) -> list[tuple[str, float]]:
+    """The visible texts whose contrast with their ground is below WCAG 2 AA (1.4.3), "light" or "dark", with the ratio."""
+    features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+    time.sleep(0.5)  # colours change with a transition
+    return page.execute_script(LOW_CONTRAST)
+
+
+def tab_through(page, most: int = 60) -> list[tuple[str, bool]]:
+    """What the key Tab reaches from the page's beginning: ids, or tags with their words, and whether the focus is to be seen."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    script = """const found = document.activeElement, style = getComputedStyle(found);
+    const shown = found.closest(".texts label") ?? found;
+    const outline = getComputedStyle(shown).outlineStyle !== "none" || style.boxShadow !== "none";
+    const name = found.id || found.closest("[id]:not(body)")?.id || found.tagName;
+    return found === document.body ? null : [name, outline];"""
+    page.execute_script(
+        "const first = document.createElement('span'); first.tabIndex = -1; document.body.prepend(first);"
+        "first.focus(); first.remove()"
+    )
+    reached: list[tuple[str, bool]] = []
+    for _ in range(most):
+        ActionChains(page).send_keys(Keys.TAB).perform()
+        if (found := page.execute_script(script)) is None:
+            break
+        reached.append(tuple(found))
+    return reached

@@ -1,7 +1,7 @@
 // The demo page: text -> ids (text.js) -> tts.onnx in ONNX Runtime Web -> sound and mel.
 
 import * as ort from "./ort.wasm.min.mjs";
-import { sentences } from "./text.js";
+import { sentences, unread } from "./text.js";
 
 const PAUSE = 0.35; // seconds of silence after each sentence but the last
 const LONGEST = 250; // symbols of a sentence; attention is unreliable beyond that
@@ -97,6 +97,12 @@ function draw(mels) {
   }
 }
 
+// Say what of the text this page's small reader of English does not know.
+function sayUnread() {
+  const found = unread(element("text").value).slice(0, 8).map(([kind, part]) => `“${part}” (${kind})`);
+  element("unread").textContent = found.length ? `This page cannot read as it is meant: ${found.join(", ")}. Please write it in words.` : "";
+}
+
 async function speak(voice) {
   const began = performance.now();
   const texts = sentences(element("text").value, voice.symbols);
@@ -133,6 +139,8 @@ async function onSubmit(event, voice) {
 try {
   const voice = await loadVoice();
   element("form").addEventListener("submit", (event) => onSubmit(event, voice));
+  element("text").addEventListener("input", sayUnread);
+  sayUnread();
   element("text").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !element("speak").disabled) element("form").requestSubmit();
   });

@@ -1,8 +1,8 @@
 // English text -> sentences of symbol ids, as tacotron2/text does for simple sentences.
 //
-// Reads: numbers below 10^9, years, decimals, ordinals, dollars, %, &, the abbreviations of the cleaners, and {ARPAbet}.
-// Leaves out: dates, times, units, fractions, ranges, signs before numbers, other currencies, initialisms (TV, U.S.), addresses,
-// Roman numerals, letters beyond accented Latin ones, markup and pauses. tests/exports/test_web.py compares both front ends.
+// Reads: numbers below 10^9, years, decimals, ordinals, dollars, euros and pounds, times, %, &, the abbreviations of the cleaners,
+// and {ARPAbet}. What else the project's reader of English knows is listed by `unread`, for the page to say. Markup and pauses are
+// left out. tests/exports/test_web.py compares both front ends.
 
 const SMALL = (
   "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen " +
@@ -34,7 +34,13 @@ const SIGNS = [
 ];
 
 const NUMBER = "[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+";
-const DOLLARS = new RegExp(`\\$(${NUMBER})(?:\\.([0-9]{2})(?![0-9]))?`, "g");
+const CURRENCIES = { $: ["dollar", "cent"], "€": ["euro", "cent"], "£": ["pound", "penny"] };
+const SCALE_WORDS = { k: "thousand", thousand: "thousand", m: "million", million: "million", bn: "billion", billion: "billion", trillion: "trillion" };
+const AMOUNT = `(${NUMBER})(?:\\.([0-9]+))?`;
+const SCALE = `(?:\\s?(${Object.keys(SCALE_WORDS).join("|")})(?![a-z0-9]))?`;
+const MONEY = new RegExp(`([$€£])${AMOUNT}${SCALE}(\\s(?:bill|note|coin|fee|fine|ticket|price)\\b)?`, "g");
+const MONEY_AFTER = new RegExp(`(?<![0-9.,])${AMOUNT}${SCALE}\\s?([€£])`, "g");
+const TIME = /(?<![0-9:.])([01]?[0-9]|2[0-3]):([0-5][0-9])(?![0-9:])(?:\s?([ap])\.?m\b(\.(?=\s+[a-z]))?)?|(?<![0-9:.])(1[0-2]|[1-9])\s?([ap])\.?m\b(\.(?=\s+[a-z]))?/g;
 const ORDINAL = new RegExp(`(${NUMBER})(?:st|nd|rd|th)\\b`, "g");
 const DECIMAL = new RegExp(`(${NUMBER})(?:\\.([0-9]+))?`, "g");
 
@@ -66,10 +72,51 @@ function numberOrYear(number) {
   return rest[0] === "0" ? `${century} oh ${SMALL[rest[1]]}` : `${century} ${nameOf(Number(rest))}`;
 }
 
-function dollars(whole, cents) {
-  const amounts = [[cardinal(whole), "dollar"], [cents ? nameOf(Number(cents)) : "zero", "cent"]];
-  const parts = amounts.filter(([name]) => name !== "zero").map(([name, unit]) => `${name} ${unit}${name === "one" ? "" : "s"}`);
-  return parts.join(", ") || "zero dollars";
+function money(sign, whole, rest, scale, noun) {
+  const [unit, part] = CURRENCIES[sign];
+  const decimal = rest ? `${cardinal(whole)} point ${digits(rest)}` : cardinal(whole);
+  const plural = (name, word) => `${name} ${name === "one" ? word : word === "penny" ? "pence" : `${word}s`}`;
+  if (noun) return `${decimal}${scale ? `-${SCALE_WORDS[scale]}` : ""}-${unit}${noun}`; // a five-dollar bill
+  if (scale) return `${decimal} ${SCALE_WORDS[scale]} ${unit}s`;
+  if (rest && rest.length !== 2) return `${decimal} ${unit}s`;
+  const amounts = [[cardinal(whole), unit], [rest ? nameOf(Number(rest)) : "zero", part]].filter(([name]) => name !== "zero");
+  return amounts.map(([name, word]) => plural(name, word)).join(", ") || `zero ${unit}s`;
+}
+
+function time(whole, hours, minutes, half, end, hour, halfOfHour, endOfHour) {
+  const names = [nameOf(Number(hours ?? hour))];
+  const noon = half ?? halfOfHour;
+  if (minutes === "00" && !noon) names.push(Number(hours) > 12 || hours === "00" ? "hundred" : "o'clock");
+  else if (minutes && minutes !== "00") names.push(minutes[0] === "0" ? `oh ${SMALL[minutes[1]]}` : nameOf(Number(minutes)));
+  return [...names, ...(noon ? [noon, "m"] : [])].join(" ");
+}
+
+// What the project's reader of English knows and this one does not: what it is, by a pattern.
+const UNREAD = [
+  ["an address", /\b(?:https?:\/\/|www\.)\S+|\S+@\S+\.\w+/gi],
+  ["markup", /<\/?[a-z][^<>]*>|\*\*|^#{1,6}\s|\[[^\[\]]*\](?:\([^)]*\))?|`/gim],
+  ["a date", /\b\d{1,4}([-/.])\d{1,2}\1\d{2,4}\b/g],
+  ["a fraction", /(?<![\d/])\d+\/\d+(?![\d/])|[½⅓⅔¼¾⅛]/g],
+  ["a range", /\b\d+\s?[-–]\s?\d+\b/g],
+  ["a sign before a number", /(?<![\w.,)])[-−+±]\d+/g],
+  ["a unit", /(?<![$€£\d.,])\d+(?:[.,]\d+)*\s?(?:[kcm]?m[²³]?|[km]?g|m?l|lbs?|oz|ft|in|mph|km\/h|[kMG]?Hz|[kMGT]B|[kM]?W|V|°\s?[CF]?|°)(?![\w])/g],
+  ["a currency", /[¥₹₽₩₿¢]\s?[\d.,]*/g],
+  ["an initialism", /\b(?:[A-Z]\.){2,}|\b(?![IVXLC]+\b)[A-Z]{2,5}s?\b/g],
+  ["a Roman numeral", /(?<=\b[A-Z][a-z]+\s)(?:X{0,3}(?:IX|IV|V?I{1,3}|V|X))\b/g],
+  ["letters of another script", /[^\P{L}\p{Script=Latin}]+/gu],
+  ["a sign without a sound", /[^\p{L}\p{M}\p{N}\s\p{P}$€£%&+=~^\u00b4-]/gu],
+];
+
+/** What of a text is not read as it is meant: [what it is, the place in the text] by the first pattern that fits. */
+export function unread(text) {
+  const found = [];
+  let rest = text.replace(/\{[^{}]*\}/g, " ");
+  const isShouting = /[A-Z]/.test(rest) && !/[a-z]/.test(rest);
+  for (const [kind, pattern] of UNREAD) {
+    if (isShouting && kind === "an initialism") continue;
+    rest = rest.replace(pattern, (part) => (found.push([kind, part.trim()]), " "));
+  }
+  return found;
 }
 
 /** Written to spoken text in lower case and ASCII. */
@@ -77,7 +124,9 @@ export function clean(text) {
   text = text.normalize("NFC").toLowerCase();
   for (const [sign, replacement] of SIGNS) text = text.replace(sign, replacement);
   text = text.normalize("NFD").replace(/[\u0300-\u036f]/g, "");
-  text = text.replace(DOLLARS, (_, whole, cents) => dollars(whole, cents));
+  text = text.replace(MONEY, (_, sign, whole, rest, scale, noun) => money(sign, whole, rest, scale, noun));
+  text = text.replace(MONEY_AFTER, (_, whole, rest, scale, sign) => money(sign, whole, rest, scale));
+  text = text.replace(TIME, time);
   text = text.replace(ORDINAL, (_, number) => ordinal(number));
   text = text.replace(DECIMAL, (_, whole, rest) => (rest ? `${cardinal(whole)} point ${digits(rest)}` : numberOrYear(whole)));
   text = text.replace(/\s*%/g, " percent");

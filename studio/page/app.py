@@ -34,6 +34,11 @@ WRITE_ADDRESS = """(name) => {
   if (name) address.searchParams.set("project", name);
   history.replaceState(history.state, "", address);
 }"""
+# Of Gradio 6.31: names of buttons for screen readers that do not have the words on them.
+MEND_NAMES = """() => new MutationObserver(() => {
+  for (const button of document.querySelectorAll("button.upload-container[aria-label], button.playback[aria-label]"))
+    button.removeAttribute("aria-label");
+}).observe(document.body, { subtree: true, childList: true, attributes: true, attributeFilter: ["aria-label"] })"""
 TABS = {
     "Data": add_data_tab,
     "Plan": add_plan_tab,
@@ -123,6 +128,7 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
 
         page.load(find_chosen, None, project, **IN_TURN, **HIDDEN)
         project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
+        page.load(None, None, None, js=MEND_NAMES, **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
     return page
 

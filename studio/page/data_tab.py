@@ -39,7 +39,7 @@ def add_data_tab(page: ProjectPage) -> None:
         several = gr.Checkbox(label="Continue even if there are several speakers", elem_id="several")
     with gr.Row():
         button = gr.Button("Prepare", variant="primary", elem_id="prepare")
-        stop = gr.Button("Stop", elem_id="prepare-stop")
+        stop = gr.Button("Stop", visible=False, elem_id="prepare-stop")
     key = page.add_run([RunButton(button, "prepare", prepare_argv, [language, several])], stop)
     with recorder:
         add_reading(page, key, stored)
@@ -76,7 +76,11 @@ def add_files(page: ProjectPage) -> gr.Textbox:
     files = gr.File(
         label="Recordings and transcripts", file_count="multiple", type="filepath", height=150, elem_id="files"
     )
-    stored = gr.Textbox(label="Files of this project", interactive=False, lines=1, max_lines=8, elem_id="stored")
+    stored = gr.Textbox(
+        label="Files of this project", interactive=False, lines=1, max_lines=8, visible="hidden", elem_id="stored"
+    )
+    # Shown once it has content, whichever event that is from.
+    stored.change(lambda names: gr.Textbox(visible=True if names else "hidden"), stored, stored, **HIDDEN)
     store = page.context.in_words(partial(store_dropped, page.context))
     gr.on([files.upload, page.field.change], store, [files, page.field], [files, stored], **HIDDEN)
     return stored
@@ -152,23 +156,25 @@ class ClipPanel(NamedTuple):
 
 def add_review(page: ProjectPage, key: gr.State) -> None:
     """Add the table and the panel of a clip, which are refreshed when `key` changes."""
-    summary = gr.Textbox(label="Clips", interactive=False, lines=2, max_lines=12, elem_id="summary")
-    files = gr.HTML(elem_id="fates", elem_classes="settings")
-    table = gr.Dataframe(
-        headers=list(editing.COLUMNS),
-        interactive=False,
-        wrap=True,
-        max_height=360,
-        column_widths=WIDTHS,
-        label="Clips, the worst first",
-        elem_id="clips",
-    )
-    with gr.Row():
-        previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
-        following = gr.Button("Next clip", min_width=120, elem_id="next")
-    panel = add_clip_panel()
-    save = gr.Button("Save and apply", variant="primary", elem_id="save")
-    outputs = [summary, files, table, *panel]
+    with gr.Column(visible=False) as place:  # until there are clips
+        with gr.Accordion("Clips in figures", open=False):
+            summary = gr.Textbox(show_label=False, interactive=False, lines=2, max_lines=12, elem_id="summary")
+        files = gr.HTML(elem_id="fates", elem_classes="settings")
+        table = gr.Dataframe(
+            headers=list(editing.COLUMNS),
+            interactive=False,
+            wrap=True,
+            max_height=360,
+            column_widths=WIDTHS,
+            label="Clips, the worst first",
+            elem_id="clips",
+        )
+        with gr.Row():
+            previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
+            following = gr.Button("Next clip", min_width=120, elem_id="next")
+        panel = add_clip_panel()
+        save = gr.Button("Save and apply", variant="primary", elem_id="save")
+    outputs = [place, summary, files, table, *panel]
     page.on(key.change, partial(review, page.context), [], outputs, clears=True)
 
     def save_all(project: Project, *values: Any) -> tuple[Any, ...]:
@@ -209,7 +215,7 @@ def review(context: Context, project: Project, clip: str = "", message: str = ""
     """Return the values of all components, without edits; `clip` is the chosen one, if it is there."""
     rows = editing.read_rows(project)
     about = context.shorten(editing.summarize(project, rows)), fates_table(project, rows), editing.table_of(rows)
-    return *about, *clip_values(project, editing.neighbour(rows, clip, 0), {}, message)
+    return gr.Column(visible=bool(rows)), *about, *clip_values(project, editing.neighbour(rows, clip, 0), {}, message)
 
 
 def note(rows: list[ClipRow], edits: Edits | None, clip: str, use: str | None, text: str) -> Edits:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
+from gradio.components import Component
 
 from common.errors import REFUSALS, DataError, UsageError
 from studio.jobs.jobs import Job, Jobs
+from studio.page.guide import WAITING, guide_or_problem
 from studio.project import Project, find_project
 from studio.wording import without_folders
 
@@ -88,7 +90,8 @@ class ProjectPage:
             except (DataError, UsageError):
                 if not clears:
                     raise
-                return (None,) * len(outputs) if len(outputs) > 1 else None
+                empty = tuple(None if isinstance(one, Component) else gr.update(visible=False) for one in outputs)
+                return empty if len(outputs) > 1 else empty[0]
             return function(project, *values)
 
         gr.on(events, self.context.in_words(call), [self.field, *inputs], outputs, **HIDDEN, **options)
@@ -99,24 +102,29 @@ class ProjectPage:
         `stop` pauses a run of the first kind. Returns a state that changes with the project, and when a run starts or ends.
         """
         jobs, kinds = self.context.jobs, [start.kind for start in starts]
-        message = gr.Textbox(label="State", interactive=False, lines=1, elem_id=f"{kinds[-1]}-state")
-        with gr.Accordion("Output", open=False):
+        guide = gr.HTML(elem_id=f"{kinds[-1]}-guide", elem_classes="guide")
+        message = gr.Textbox(label="State", interactive=False, lines=1, visible=False, elem_id=f"{kinds[-1]}-state")
+        with gr.Accordion("Output", open=False, visible=False) as fold:
             output = gr.Textbox(
                 show_label=False, interactive=False, lines=6, max_lines=14, elem_id=f"{kinds[-1]}-output"
             )
         key = gr.State("")
-        outputs = [message, output, key]
+        outputs = [guide, message, fold, output, key, *([stop] if stop else [])]
 
-        def watch(project: Project) -> tuple[str, ...]:
+        def watch(project: Project) -> tuple[Any, ...]:
             job = newest_job(jobs, project, kinds)
             state = f"{project.name} {job.run.identity} {job.state.value}" if job else project.name
-            return *run_values(self.context, job), state  # each time: an answer may not reach the page
+            shown = self.context.shorten(guide_or_problem(kinds[0], project, job)) if kinds[0] in WAITING else ""
+            message, output = run_values(self.context, job)
+            panel = gr.Textbox(message, visible=bool(message)), gr.Accordion(visible=bool(output)), output
+            pausing = [gr.Button(visible=bool(job and job.is_active))] if stop else []
+            return shown, *panel, state, *pausing  # each time: an answer may not reach the page
 
-        def run(start: RunButton, project: Project, *values: Any) -> tuple[str, ...]:
+        def run(start: RunButton, project: Project, *values: Any) -> tuple[Any, ...]:
             jobs.start(project, start.kind, start.argv(project, *values))
             return watch(project)
 
-        def pause(project: Project) -> tuple[str, ...]:
+        def pause(project: Project) -> tuple[Any, ...]:
             jobs.pause(project, kinds[0])
             return watch(project)
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -21,12 +20,13 @@ import numpy.typing as npt
 from common.arguments import actions_of
 from common.data.pictures import read_png
 from common.errors import DataError, UsageError
+from common.inference.voice_folder import about_voice
 from common.spec import ModelSpec
 from common.training.arguments import add_training_arguments
 from studio.page.events import HIDDEN, ProjectPage, RunButton
+from studio.page.guide import figures_of
 from studio.plan.__main__ import LEARNING_RATE, explain
-from studio.plan.commands import Figures
-from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_plan
+from studio.plan.file import MODELS, Plan, parse_plan, read_plan, write_plan
 from studio.plan.inputs import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
 from studio.wording import html_table
@@ -52,12 +52,12 @@ def add_plan_tab(page: ProjectPage) -> None:
     find_lr = gr.Checkbox(label="Test learning rates first (about 100 steps a model)", elem_id="find-lr")
     with gr.Row():
         button = gr.Button("Make a plan", variant="primary", elem_id="plan")
-        stop = gr.Button("Stop", elem_id="plan-stop")
+        stop = gr.Button("Stop", visible=False, elem_id="plan-stop")
     options = [start, limit, unit, find_lr]
     key = page.add_run([RunButton(button, "plan", partial(plan_argv, cpu=context.cpu), options)], stop)
     plan = gr.Markdown(elem_id="plan-models", elem_classes="settings")
     plots = gr.Gallery(label="Tests of learning rates: loss over the rate", visible=False, elem_id="plan-rates")
-    with gr.Accordion("plan.json", open=False):
+    with gr.Accordion("plan.json", open=False, visible=False) as fold:
         gr.Markdown(EDITING)
         text = gr.Code(language="json", label="plan.json", max_lines=30, elem_id="plan-text")
         save = gr.Button("Check and save", elem_id="plan-save")
@@ -65,14 +65,15 @@ def add_plan_tab(page: ProjectPage) -> None:
 
     def show(project: Project) -> tuple[Any, ...]:
         found = read_rate_plots(project)
-        return describe_plan(project), gr.Gallery(value=found, visible=bool(found)), read_text(project), ""
+        words, content = describe_plan(project), read_text(project)
+        return words, gr.Gallery(value=found, visible=bool(found)), gr.Accordion(visible=bool(content)), content, ""
 
     def save_text(project: Project, text: str) -> tuple[Any, ...]:
         context.jobs.check_free(project)
         save_plan(project, text)
         return *show(project)[:-1], "saved"
 
-    outputs = [plan, plots, text, result]
+    outputs = [plan, plots, fold, text, result]
     page.on(key.change, show, [], outputs, clears=True)
     page.on(save.click, save_text, [text], outputs)
     page.field.change(lambda: gr.Dropdown(start_choices(context.projects)), None, start, **HIDDEN)
@@ -82,7 +83,9 @@ def start_choices(projects: Path) -> list[tuple[str, str]]:
     """Return the warm starts to choose from, as (label, key)."""
     voices = [name for name in list_projects(projects) if (projects / name / "voice").is_dir()]
     own = [(f"voice of project {name}", f"voice:{name}") for name in voices]
-    return [("the embedded voice", EMBEDDED_NAME), ("random weights", NOTHING), *own]
+    speaker = about_voice(EMBEDDED).speaker
+    embedded = f"the embedded voice ({speaker}'s, English)" if speaker else "the embedded voice"
+    return [(embedded, EMBEDDED_NAME), ("no voice: random weights, for hours of speech", NOTHING), *own]
 
 
 def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
@@ -113,23 +116,14 @@ def describe_plan(project: Project) -> str:
     if not project.plan.exists():
         return ""
     plan = read_plan(check_inside(project, project.plan))
-    parts = [f"**{escape(str(need))}**"] if (need := plan.notes.get(NEED)) else []  # the time limit is far too short
+    parts = []
     for name in MODELS:
         if name in plan.models:
             found = explain(name, plan, project, figures_of(plan, name))
             table = html_table(("setting", "value", "reason"), found.settings)
             parts += [f"### {name}", f"<p>{escape(found.expected)}</p>", table, f"```\n{found.command}\n```"]
-    return "\n\n".join(parts)
-
-
-def figures_of(plan: Plan, name: str) -> Figures | None:
-    """Return the measurements in a plan's notes; None if there are none, or they are damaged."""
-    machine: Any = plan.notes.get("machine")
-    try:
-        measured = machine[name]
-        return Figures(**{field.name: measured[field.name] for field in fields(Figures) if field.name in measured})
-    except (KeyError, TypeError):
-        return None
+    whole = "\n\n".join(parts)
+    return f"<details><summary>Settings, with their reasons, and the commands</summary>\n\n{whole}\n\n</details>"
 
 
 def read_rate_plots(project: Project) -> list[tuple[npt.NDArray[np.uint8], str]]:

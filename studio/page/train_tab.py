@@ -45,12 +45,18 @@ def add_train_tab(page: ProjectPage) -> None:
     gr.Markdown(ABOUT)
     with gr.Row():
         start = gr.Button("Start or resume", variant="primary", elem_id="train")
-        pause = gr.Button("Pause", elem_id="pause")
+        pause = gr.Button("Pause", visible=False, elem_id="pause")
     key = page.add_run([RunButton(start, "train", studio_train_argv)], pause)
-    verdict = gr.Textbox(label="Verdict on the voice", interactive=False, lines=2, max_lines=8, elem_id="verdict")
-    page.on(key.change, lambda project: "\n".join(read_verdict(project.voice).lines), [], [verdict], clears=True)
-    model = gr.Radio([NEWEST, *MODELS], value=NEWEST, label="Model", elem_id="model")
-    progress = gr.Textbox(label="Progress", interactive=False, lines=2, elem_id="progress")
+    with gr.Accordion("Verdict on the voice, in figures", open=False, visible=False) as fold:
+        verdict = gr.Textbox(show_label=False, interactive=False, lines=2, max_lines=8, elem_id="verdict")
+
+    def judged(project: Project) -> tuple[Any, ...]:
+        words = "\n".join(read_verdict(project.voice).lines)
+        return gr.Accordion(visible=bool(words)), words
+
+    page.on(key.change, judged, [], [fold, verdict], clears=True)
+    model = gr.Radio([NEWEST, *MODELS], value=NEWEST, label="Model", visible=False, elem_id="model")
+    progress = gr.Textbox(label="Progress", interactive=False, lines=2, visible=False, elem_id="progress")
     losses = make_picture("losses", "Loss by optimizer step, of training and validation")
     alignment = make_picture("alignment", "Alignment of decoder steps and symbols of a validation clip")
     mel = make_picture("mel", "Target and predicted mel spectrogram of a validation clip")
@@ -62,9 +68,10 @@ def add_train_tab(page: ProjectPage) -> None:
         sight = view.look(project, name, before or NOTHING_SEEN)
         curve = gr.skip() if before and sight.keys.curve == before.curve else show(sight.losses)
         report = [gr.skip()] * (2 + SOUNDS) if sight.report is None else show_report(sight.report)
-        return sight.words, curve, *report, sight.keys
+        has_begun = view.has_begun(project, name)
+        return gr.Radio(visible=has_begun), gr.Textbox(sight.words, visible=has_begun), curve, *report, sight.keys
 
-    outputs = [progress, losses, alignment, mel, *sounds, seen]
+    outputs = [model, progress, losses, alignment, mel, *sounds, seen]
     events = [gr.Timer(SECONDS).tick, page.field.change, model.change]
     page.on(events, look, [model, seen], outputs, clears=True, trigger_mode="multiple")
 
@@ -169,6 +176,11 @@ class TrainingView:
     def __init__(self) -> None:
         self._views: dict[Path, RunView] = {}
         self._lock = threading.Lock()
+
+    def has_begun(self, project: Project, name: str) -> bool:
+        """True if a model has a step that was looked at."""
+        view = self._views.get(check_inside(project, project.run(name)))
+        return view is not None and view.log.step > 0
 
     def look(self, project: Project, name: str, seen: Keys = NOTHING_SEEN) -> Sight:
         """Read the run of a model; pictures whose keys are in `seen` are left out."""

@@ -211,7 +211,7 @@ def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]
     own, other = systems[vocoder].lines, systems[EMBEDDED_VOICE].lines
     voice, embedded, recorded = (score(systems[name]) for name in (vocoder, EMBEDDED_VOICE, RECORDINGS))
     pairs = [(_capped(mine), _capped(theirs)) for mine, theirs in zip(own, other, strict=True)]
-    harder = bootstrap([(*mine, *theirs) for mine, theirs in pairs], _beyond)
+    harder = bootstrap(np.array([(*mine, *theirs) for mine, theirs in pairs]), _beyond)
     likeness, stumbles = (
         [line - of for line, of in zip(_values(own, names), _values(other, names), strict=True)] for names in MEASURES
     )

@@ -79,8 +79,8 @@ def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> lis
     verdict = judge(systems, vocoder, missing)
     words = verdict.lines(vocoder, str(plan.notes.get(NEED, "")))
     is_worse = verdict.is_worse and not material.text_options  # the embedded voice only speaks English
-    config = {**about, "vocoder": vocoder, KEY: Stored(words, is_worse)._asdict()}
-    config |= {} if math.isnan(verdict.voice.words) else {"words_wrong": round(verdict.voice.words, 3)}
+    config: dict[str, Any] = {**about, "vocoder": vocoder, KEY: Stored(words, is_worse)._asdict()}
+    config |= {} if math.isnan(verdict.voice.words) else {"words_wrong": round(float(verdict.voice.words), 3)}
     models = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
     write_text(project.voice / CONFIG, f"{json.dumps(config | {'models': models}, indent=1)}\n")
     write_samples(project, plan, lines[:SAMPLES], vocoder)

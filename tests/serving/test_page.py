@@ -404,3 +404,48 @@ def test_a_voice_says_who_it_is_and_is_heard(page):
     found = web.bytes_of(page, page.execute_script("return new URL(heard.url, document.baseURI).href"))
     samples, rate = soundfile.read(io.BytesIO(found))
     assert len(samples) > 2 * rate and text_of(page, "sample") == "Stop the sample"
+
+
+def test_the_keyboard_alone_and_contrasts(page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    def press(*keys: str) -> None:
+        ActionChains(page).send_keys(*keys).perform()
+
+    write(page, LONG)
+    page.execute_script("document.getElementById('speak').focus()")
+    press(Keys.ENTER)
+    web.wait(lambda: page.execute_script("return sound.playing && position() > 0.2"))
+    page.execute_script("document.getElementById('play').focus()")
+    press(" ")
+    assert not page.execute_script("return sound.playing") and text_of(page, "speak") == "Go on"
+    press(" ")
+    web.wait(lambda: page.execute_script("return sound.playing"))
+    press(Keys.ESCAPE)
+    web.wait(lambda: not page.execute_script("return sound.playing || reading"))
+    page.execute_script("document.getElementById('details').open = true")
+    reached = web.tab_through(page)
+    names = [name for name, _ in reached]
+    for name in (
+        "text",
+        "file",
+        "voice",
+        "speed",
+        "speak",
+        "sample",
+        "play",
+        "seek",
+        "volume",
+        "wav",
+        "vocoder",
+        "curl",
+        "forget",
+    ):
+        assert name in names, name
+    assert (
+        names.index("text") < names.index("voice") < names.index("speak") < names.index("play") < names.index("forget")
+    )
+    assert all(is_visible for _, is_visible in reached), reached
+    for scheme in ("dark", "light"):
+        assert web.low_contrasts(page, scheme) == []

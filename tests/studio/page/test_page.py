@@ -59,7 +59,7 @@ def test_from_dropped_files_to_a_training(page, server, projects, recording):
     skip_without_evaluators("resemblyzer")
     project = Project(name="mine", projects=projects)
     web.submit(page, "new-project", "mine", "create", lambda: web.value_of(page, "project") == "mine")
-    web.wait(lambda: web.value_of(page, "clip") == "")  # the review of the project before has been cleared
+    web.wait(lambda: not page.find_elements("id", "clip"))  # the review of the project before is gone
     web.wait(lambda: page.current_url.endswith("?project=mine"))
     prepare(page, project, recording)
     correct_a_transcript(page, project)
@@ -77,6 +77,7 @@ def prepare(page, project: Project, recording: list[Path]) -> None:
     web.click(page, "prepare")
     wait_for_end(page, "prepare")
     web.wait(lambda: web.value_of(page, "clip"))
+    web.click_on(page, "button.label-wrap", "Clips in figures")
     assert web.value_of(page, "summary").startswith(f"mine: {len(NUMBERS)} clips of 1 recording")
 
 
@@ -150,6 +151,7 @@ def train(page, server: PageServer, project: Project) -> None:
     for name in ("losses", "alignment", "mel"):
         web.wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))
     samples, _ = web.finished_audio(page, "sound-0")
+    web.click_on(page, "button.label-wrap", "Verdict on the voice")
     assert len(samples) > 0 and web.value_of(page, "verdict") == "good"
     assert web.value_of(page, "progress").startswith("Tacotron2: step ")
     web.click(page, "pause")
@@ -169,6 +171,7 @@ def test_no_tab_is_wider_than_a_phone(page, projects):
     for title in TABS:
         web.open_tab(page, title)
         if title == "Plan":
+            web.click_on(page, "#plan-models summary")
             text, right = web.wait(lambda: page.execute_script(REASON))
             assert text == "usual <b>" and right <= web.PHONE["width"]
         page.execute_script("document.querySelectorAll('button.label-wrap:not(.open)').forEach((one) => one.click())")
@@ -257,3 +260,23 @@ def test_a_sentence_is_recorded_checked_and_kept(page, projects):
     folder = Project(name="other", projects=projects).recordings
     assert soundfile.info(folder / "script_002.wav").duration > 0.1
     assert (folder / "script_002.txt").read_text() == read_script()[1] + "\n"
+
+
+def test_the_keyboard_alone_and_contrasts_of_the_tabs(page):
+    """Of Gradio's own, the name of a button that differs from its words is mended, and the times of a player are."""
+    from selenium.webdriver.common.keys import Keys
+
+    tabs = {"Data": ["new-project", "create", "prepare", "next", "save"], "Plan": ["start", "limit", "plan"]}
+    for title, names in tabs.items():
+        web.wait_for_tab(page, title, names[-1])
+        reached = web.tab_through(page, 100)
+        assert set(names) <= {name for name, _ in reached}, reached
+        for scheme in ("dark", "light"):
+            assert web.low_contrasts(page, scheme) == []
+    page.execute_script("document.querySelector('[role=tab][aria-selected=true]').focus()")
+    page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
+    web.wait(lambda: page.find_element("css selector", "[role=tab][aria-selected=true]").text == "Train")
+    names = """return [...document.querySelectorAll("button[aria-label]")].filter((one) => one.innerText.trim()
+      && !one.ariaLabel.includes(one.innerText.trim())).map((one) => one.ariaLabel)"""
+    web.open_tab(page, "Data")
+    assert page.execute_script(names) == []

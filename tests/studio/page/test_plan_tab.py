@@ -9,7 +9,7 @@ pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not
 
 from common.errors import DataError, UsageError
 from studio.page.plan_tab import describe_plan, plan_argv, read_text, save_plan, start_choices
-from studio.plan.file import NEED, Plan, read_plan, write_plan
+from studio.plan.file import Plan, read_plan, write_plan
 from studio.project import Project, create_project
 from tests.studio.projects import SETTINGS
 
@@ -32,12 +32,12 @@ def plan_text(project: Project, **values: object) -> str:
 
 def test_a_plan_is_described(project):
     plan, settings = read_plan(project.plan), replace(SETTINGS, reasons={"epochs": "usual; expect a <rough> voice"})
-    write_plan(project.plan, replace(plan, models={"Tacotron2": settings}, notes=plan.notes | {NEED: "far too little"}))
+    write_plan(project.plan, replace(plan, models={"Tacotron2": settings}))
     words = describe_plan(project)
     # 4 x 3 x 3 s, and reports after the epochs 0, 2 and 3
     assert "58 s at most on a CPU, 1 thread: 36 s of steps, 15 s of 3 reports, 7 s to start;" in words
     assert '<th scope="row">epochs</th><td>4</td><td>usual; expect a &lt;rough&gt; voice</td>' in words
-    assert words.startswith("**far too little**\n\n") and "--epochs 4" in words
+    assert words.startswith("<details><summary>Settings") and "--epochs 4" in words
     project.plan.unlink()
     assert describe_plan(project) == read_text(project) == ""
 
@@ -84,7 +84,11 @@ def test_the_words_of_a_plan(project, tmp_path):
     assert plan_argv(project, "embedded", " ", "hours", False, False) == [*place, "--from", "embedded"]
     words = plan_argv(project, "none", "90", "minutes", True, True)
     assert words == [*place, "--from", "none", "--hours", "1.5", "--find-lr", "--cpu"]
-    assert start_choices(tmp_path) == [("the embedded voice", "embedded"), ("random weights", "none")]
+    embedded = "the embedded voice (a man's, English)"
+    assert start_choices(tmp_path) == [
+        (embedded, "embedded"),
+        ("no voice: random weights, for hours of speech", "none"),
+    ]
     (create_project(tmp_path, "other").root / "voice").mkdir()
     assert start_choices(tmp_path)[2] == ("voice of project other", "voice:other")
     assert plan_argv(project, "voice:other", "", "hours", False, False)[-1] == str(tmp_path / "other" / "voice")
