@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from html import escape
@@ -82,7 +83,7 @@ def _after_data(project: Project) -> Sentences:
     worth = sorted((row for row in rows if row.use != YES and row.text), key=lambda row: -minutes([row]))
     if found < ENOUGH:
         yield _next(
-            f"{RECORD}, then press Prepare again. Still wanted: {length(ENOUGH - found)} for a good voice{_least(found)}."
+            f"{RECORD}, then press Prepare again. Still wanted: {_wanted(ENOUGH - found)} for a good voice{_least(found)}."
         )
         yield f"Or go on to the tab Plan as it is. {expectation(found)}"
     elif worth:
@@ -101,7 +102,11 @@ def _enough(found: float) -> str:
 
 def _least(found: float) -> str:
     least = proposal.FEWEST_MINUTES - found
-    return f", {length(least)} for the least" if least > 0 else ""
+    return f", {_wanted(least)} for the least" if least > 0 else ""
+
+
+def _wanted(lacking: float) -> str:
+    return counted(math.ceil(lacking), "minute")
 
 
 def _clips(rows: list[ClipRow]) -> str:
@@ -131,7 +136,7 @@ def _after_plan(project: Project) -> Sentences:
         if isinstance(material, dict) and isinstance(material.get("minutes"), (int, float)):
             yield f"It has {length(material['minutes'])} of speech to learn from. {expectation(material['minutes'])}"
         if need := plan.notes.get(NEED):
-            yield f"<p><strong>{escape(str(need))}</strong></p>"
+            yield f"<p><strong>{escape(str(need))}.</strong></p>"
         yield _next("open the tab Train and press Start.")
 
 

@@ -38,7 +38,7 @@ def add_clips(project: Project, used: float, left_out: float = 0.0) -> None:
 @pytest.mark.parametrize(
     ("used", "left_out", "words", "bar"),
     [
-        (0.5, 0.0, ["Found 30 s", "is too little.", "Still wanted: 20 minutes for a good voice, 4 minutes", "rough"], "0.50"),
+        (0.5, 0.0, ["Found 30 s", "is too little.", "Still wanted: 20 minutes for a good voice, 5 minutes", "rough"], "0.50"),
         (5.0, 0.6, ["Found 5 minutes", "too little for a good", "wanted: 15 minutes for a good", "6 clips", "no0, no1"], "5.00"),
         (30.0, 0.0, ["Found 30 minutes", "enough for a good voice", "Next: open the tab Plan"], "20.00"),
     ],
