@@ -131,8 +131,8 @@ def test_sharpening_takes_a_fifth_of_an_acoustic_model_s_hours(spec, hours, minu
 @pytest.mark.parametrize(
     ("spec", "epochs", "hours", "quick", "left_out"),
     [
-        (VOCODER, 9, 0.05, ["PulseNoise"], True),
-        (VOCODER, 10, 0.05, ["PulseNoise"], False),
+        (VOCODER, 99, 0.05, ["PulseNoise"], True),
+        (VOCODER, 100, 0.05, ["PulseNoise"], False),
         (VOCODER, 1, 0.05, [], False),  # without it there would be no vocoder
         (VOCODER, None, 0.05, ["PulseNoise"], True),  # not even measured
         (VOCODER, None, 0.1, ["PulseNoise"], False),
