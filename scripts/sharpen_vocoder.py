@@ -27,6 +27,7 @@ from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import data_of, restore_model
 from common.data.filelist import check_files, lines_of, read_filelist
 from common.errors import exit_on_user_error
+from common.fast import Request, accelerate
 from common.parser import Parser
 from common.precision import half_dtype, has_fast_half, pick_device
 from common.run.interrupt import StopRequest
@@ -87,7 +88,10 @@ def main(argv: list[str] | None = None) -> int:
     dataset = read_clips(args.filelists, options_of(args, checkpoint, model))
     kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
     half = half_dtype(device, has_fast_half(device), "bfloat16")  # whose range needs no scaling of losses
-    task = Sharpening(model, kept, dataset, args.batch_size, args.seed, device, half)
+    generator, note = accelerate(model.to(device), SPEC.fast_ways, "training", Request(half=half is not None))
+    if note:
+        print(f"note: {note}", flush=True)
+    task = Sharpening(model, generator, kept, dataset, args.batch_size, args.seed, device, half)
     names = ("checkpoint", "filelists", "dataset_path", "load_mel_from_disk", "batch_size", "seed")
     with StopRequest() as stop:
         if train(task, args.output, limit_of(args), {name: str(getattr(args, name)) for name in names}, stop):

@@ -16,14 +16,12 @@ from torch import Tensor, nn
 
 from common.audio.stft import AudioConfig, mel_filters
 from common.checkpoint.fields import SHARPENED
-from common.fast import Request, accelerate
 from common.layers import at_least_float32
-from common.precision import autocast, print_once
+from common.precision import autocast
 from common.run.nvlog import Log
 from common.spec import Key
 from common.training.adversarial import Layer, Networks, PictureDiscriminator, deceive, unmask
 from waveglow.data_function import MelAudioDataset, WaveGlowBatch
-from waveglow.fast.table import WAYS
 from waveglow.model import WaveGlow
 
 # B batch, N samples, M mels, T frames, F frequency bins, g samples in a group
@@ -153,6 +151,7 @@ class Sharpening:
     def __init__(
         self,
         model: WaveGlow,
+        generator: Any,
         kept: dict[str, Any],
         dataset: MelAudioDataset,
         batch_size: int,
@@ -160,8 +159,20 @@ class Sharpening:
         device: torch.device,
         half: torch.dtype | None,
     ) -> None:
-        """Prepare both; `kept` are the checkpoint's entries beside its weights, `half` is the dtype of autocast."""
-        self.model, self.kept, self.dataset, self.batch_size = model.to(device), kept, dataset, batch_size
+        """Prepare both.
+
+        Args:
+            model: on the device; its parameters are trained.
+            generator: what infers with them: the model itself, or its fast way.
+            kept: the checkpoint's entries beside its weights.
+            dataset: crops as segments.
+            batch_size: crops a step.
+            seed: of crops, noise and the discriminators' first weights.
+            device: of both networks.
+            half: the dtype of autocast, None for float32.
+        """
+        self.model, self.generator, self.kept, self.dataset = model, generator, kept, dataset
+        self.batch_size = batch_size
         self.seed, self.device, self.half = seed, device, half
         self.spectra = Spectra().to(device)
         self.distance = SpectralDistance(dataset.audio, model.n_group).to(device)
@@ -169,11 +180,6 @@ class Sharpening:
             torch.manual_seed(seed)
             discriminators = Discriminators().to(device)
         self.networks = Networks(model, discriminators, RATES, BETAS, AVERAGE, LARGEST_NORM)
-        # The fast way has the parameters of the model.
-        self.generator: Any
-        self.generator, note = accelerate(model, WAYS, "training", Request(half=half is not None))
-        if note:
-            print_once(f"note: {note}")
         self.cut = MARGIN * model.hop_length
 
     def crops(self, step: int) -> WaveGlowBatch:

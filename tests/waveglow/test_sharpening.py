@@ -128,7 +128,7 @@ def test_training_brings_spectra_closer_and_discriminators_stop_when_they_lead(m
     sizes = {"n_flows": 2, "n_group": 32, "n_early_size": 8, "upsample_channels": 4}
     model = WaveGlow(**sizes, WN_config={"n_layers": 2, "n_channels": 16, "kernel_size": 3})
     fold_sigma(model, sharpening.TRAINED_SIGMA / sharpening.SIGMA)
-    task = sharpening.Sharpening(model, {"seed": 3}, Chirps(), 4, 1, torch.device("cpu"), None)
+    task = sharpening.Sharpening(model, model, {"seed": 3}, Chirps(), 4, 1, torch.device("cpu"), None)
     first = task.step(0, 0.0)
     assert set(first) == {"spectral_loss", "gradient_norm"}
     for number in range(1, 80):
