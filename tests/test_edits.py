@@ -54,6 +54,24 @@ EDITS = {
 }
 
 
+def tiny_batches() -> dict[str, Any]:
+    """A batch of two clips of unlike lengths for each model."""
+    import torch
+
+    from tacotron2.data_function import Tacotron2Batch
+    from waveglow.data_function import WaveGlowBatch
+
+    generator, names = torch.Generator().manual_seed(1), ("a", "b")
+    text, lengths = torch.randint(1, 60, (2, 9), generator=generator), torch.tensor([9, 4])
+    mels, frames = torch.randn(2, 10, 17, generator=generator), torch.tensor([17, 11])
+    gates = (torch.arange(17) >= frames[:, None] - 1).float()
+    audio = 0.3 * torch.randn(2, 17 * 256, generator=generator)
+    return {
+        T: Tacotron2Batch(text, lengths, mels, gates, frames, names),
+        W: WaveGlowBatch(mels, audio, torch.tensor(2 * 17 * 256), names),
+    }
+
+
 def measure() -> dict[str, Any]:
     """Losses of three steps of tiny models, sums of speech, each also with plain models, and the notes."""
     import torch
@@ -61,44 +79,28 @@ def measure() -> dict[str, Any]:
     from common import precision
     from common.training.loop import train_step
     from synthesizer import SynthesisConfig, Synthesizer
-    from tacotron2.data_function import Tacotron2Batch
     from tests.recipe import fresh_state
-    from waveglow.data_function import WaveGlowBatch
 
     results, notes, said = dict[str, Any](), dict[str, str](), list[str]()
     precision.print_once = said.append
-    generator, names = torch.Generator().manual_seed(1), ("a", "b")
-    text, lengths = torch.randint(1, 60, (2, 9), generator=generator), torch.tensor([9, 4])
-    mels, frames = torch.randn(2, 10, 17, generator=generator), torch.tensor([17, 11])
-    gates = (torch.arange(17) >= frames[:, None] - 1).float()
-    batches = {
-        "Tacotron2": Tacotron2Batch(text, lengths, mels, gates, frames, names),
-        "WaveGlow": WaveGlowBatch(
-            mels, 0.3 * torch.randn(2, 17 * 256, generator=generator), torch.tensor(2 * 17 * 256), names
-        ),
-    }
-    flags = {  # the same draws in any order; a row that no CPU leaves out
-        "Tacotron2": ["--p-attention-dropout", 0, "--p-decoder-dropout", 0, "--mask-padding"],
-        "WaveGlow": ["--recompute"],
-    }
-    for name, batch in batches.items():
-        for plain in (False, True):
+    same_draws = ["--p-attention-dropout", 0, "--p-decoder-dropout", 0, "--mask-padding"]
+    for name, batch in tiny_batches().items():
+        flags = same_draws if name == T else []
+        fast = [] if name == T else ["--recompute"]  # a row that no CPU leaves out
+        for ending, way in (("", fast), (" plain", ["--plain"])):
             precision.seed_everything(1)
-            words = [*flags[name], *["--plain"] * plain]
-            state = fresh_state(name, Path("output"), *(word for word in words if not plain or word != "--recompute"))
+            state = fresh_state(name, Path("output"), *flags, *way)
             state.trained.train()
             for wn in getattr(state.model, "WN", ()):
                 torch.nn.init.normal_(wn.end.weight, std=0.1)  # zeros would hide every other weight of WN
-            results[f"{name} plain" if plain else name] = [train_step(state, [batch]).loss for _ in range(3)]
+            results[name + ending] = [train_step(state, [batch]).loss for _ in range(3)]
             notes[name] = notes.get(name) or state.note
     for plain in (False, True):
         config = SynthesisConfig(vocoder="waveglow", plain=plain, options={"max_decoder_steps": 40})
         speeches = Synthesizer.embedded(config=config, device="cpu").speak(["A long clock.", "Two."])
-        results["speech plain" if plain else "speech"] = [
-            float(part.abs().mean()) for speech in speeches for part in (speech.mel, speech.audio)
-        ]
-    notes["speech"] = "; ".join(said)
-    return {"results": results, "notes": notes}
+        means = [float(part.abs().mean()) for speech in speeches for part in (speech.mel, speech.audio)]
+        results["speech plain" if plain else "speech"] = means
+    return {"results": results, "notes": notes | {"speech": "; ".join(said)}}
 
 
 def write_tree(edit: Edit, folder: Path) -> None:
