@@ -4,6 +4,7 @@ import io
 import math
 import re
 import shutil
+import struct
 import subprocess
 import wave
 from pathlib import Path
@@ -14,8 +15,7 @@ import soundfile
 import torch
 from torch import Tensor
 
-from common.audio.audio_processing import to_pcm
-from serving.encoding import CODECS, AudioEncoder, wav_header
+from serving.encoding import CODECS, AudioEncoder
 from tests.serving.conftest import HEADERLESS, decode
 
 RATE, SECONDS, PITCH = 22050, 2.0, 440.0
@@ -51,10 +51,19 @@ def test_a_file_in_parts_has_the_tone_at_its_level(name: str) -> None:
 
 
 def test_wav_pcm_and_flac_are_the_samples_of_the_library() -> None:
-    audio = torch.randn(30000).clamp(-1, 1)
-    samples = to_pcm(audio)
-    assert encode("pcm", audio) == samples.tobytes()
-    assert encode("wav", audio) == wav_header(RATE) + samples.tobytes()
+    audio = torch.cat((torch.randn(30000).clamp(-1, 1), torch.tensor([-1.0, 1.0, 0.0])))
+    samples, wav = np.frombuffer(encode("pcm", audio), "<i2"), encode("wav", audio)
+    assert abs(samples - audio.double().numpy() * 2**15).max() <= 1 and samples[-3:].tolist() == [
+        -(2**15),
+        2**15 - 1,
+        0,
+    ]
+    assert wav[44:] == samples.tobytes()
+    # format 1 (PCM), channels, samples and bytes a second, bytes of a sample, bits: of Microsoft's RIFF
+    assert struct.unpack("<4s4x4s4sIHHIIHH4s4x", wav[:44]) == (
+        *(b"RIFF", b"WAVE", b"fmt ", 16),
+        *(1, 1, RATE, 2 * RATE, 2, 16, b"data"),
+    )
     flac, _ = decode(encode("flac", audio))
     np.testing.assert_array_equal(flac * 32768, samples)
 
