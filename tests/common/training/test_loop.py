@@ -164,3 +164,15 @@ def test_the_share_of_waiting_is_the_time_the_loader_takes(monkeypatch) -> None:
     assert (state.progress.totals.waited, state.progress.totals.seconds) == (12, 16)
     moved = to_device(PointsDataset(3).collate([0, 2]), torch.device("meta"))  # keeps its type and its names
     assert (type(moved), moved.x.device.type, moved.names) == (Points, "meta", ("clip 0", "clip 2"))
+
+
+def test_a_save_timer_is_due_once_an_interval(monkeypatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    timer = SaveTimer(2.0)
+    for seconds, due in ((119.0, False), (1.0, True), (50.0, True)):
+        clock[0] += seconds
+        assert timer.due is due
+    timer.restart()
+    clock[0] += 119.0
+    assert not timer.due

@@ -310,3 +310,13 @@ def test_a_resumed_run_names_what_differs_a_rate_that_leaps_and_clips_of_both_li
     assert differences.shared_clips(state) == [
         "1 clip of validation is in training, too, which makes the validation loss too low: c"
     ]
+
+
+def test_a_converted_average_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Without its count, the average would begin anew with the weights of the next step."""
+    first, second = (fresh_state("WaveGlow", tmp_path / part, "--ema-decay", 0.9) for part in "ab")
+    assert first.average and second.average
+    first.average.n_averaged.fill_(7)
+    convert(snapshot.save(first), tmp_path / "c.pt")
+    snapshot.restore(second, load_checkpoint(tmp_path / "c.pt", resuming=True), tmp_path / "c.pt")
+    assert second.average.n_averaged == 7
