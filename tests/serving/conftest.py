@@ -32,10 +32,10 @@ LONG = "The ferry waits until noon, and then it leaves. " * 4
 
 HEADERLESS = {"pcm": "PCM_16", "g711_ulaw": "ULAW", "g711_alaw": "ALAW"}  # formats, by libsndfile's names
 
-# Without these packages no test of this folder is collected; test_packages.py skips with the reason.
+# Without these packages no test of this folder is collected.
 missing = [name for name in PACKAGES if find_spec(name) is None]
 HERE = Path(__file__).parent
-collect_ignore = [str(path) for path in HERE.rglob("test_*.py") if missing and path.name != "test_packages.py"]
+collect_ignore = [str(path) for path in HERE.rglob("test_*.py") if missing]
 
 
 @functools.cache
