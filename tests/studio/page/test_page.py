@@ -124,7 +124,7 @@ def plan(page, project: Project) -> None:
     assert command[-5:] == ["--from", str(start), "--hours", "0.5", "--cpu"]
     web.click(page, "plan-stop")
     web.wait(lambda: "was paused" in web.value_of(page, "plan-state"))
-    web.wait(lambda: "usual for this much data" in page.find_element("id", "plan-models").text)
+    web.wait(lambda: "usual for this much data" in page.find_element("id", "plan-models").get_property("textContent"))
     content = json.loads(project.plan.read_text())
     web.click_on(page, "button.label-wrap", "plan.json")
     web.wait(lambda: page.find_elements("css selector", "#plan-text .cm-content"))
