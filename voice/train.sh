@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Train the embedded voice on: bash voice/train.sh Tacotron2 | sharp | WaveGlow | PulseNoise. Safe to interrupt and run again, but "sharp".
+# Train the embedded voice on: bash voice/train.sh Tacotron2 | sharp | WaveGlow | PulseNoise. Safe to interrupt and run again.
 # First make the corpus and its mels once, as described in voice/make_corpus.py. Tacotron2 and WaveGlow start from the weights in this
-# folder, or with `--warm-start FILE` from others; both can train at the same time on two cores. "sharp" then sharpens the mels of that
-# Tacotron 2's best checkpoint.
+# folder, Tacotron2 with `--warm-start FILE` from others. "sharp" then sharpens the mels of that Tacotron 2's best checkpoint.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus
@@ -21,8 +20,8 @@ case ${1:-} in
     --guided-attention-weight 1 --guided-attention-sigma 0.2 --guided-attention-decay 0.998" ;;
   sharp) exec .venv/bin/python -m scripts.sharpen_mels output/voice/Tacotron2/checkpoint_Tacotron2_best.pt \
     $corpus/mel_{,everyday_}train.txt -d $corpus -o output/voice/sharp.pt "${@:2}" ;;
-  WaveGlow) flags="$shared -m WaveGlow $(lists audio) --warm-start voice/waveglow.safetensors --load-mel-from-disk -bs 4
-    --segment-length 8000 --dither 0.0005 --epochs 60 -lr 1e-3 --warmup-steps 100" ;;
+  WaveGlow) exec .venv/bin/python -m scripts.sharpen_vocoder voice/waveglow.safetensors $corpus/audio_{,everyday_}train.txt \
+    -d $corpus -o output/voice/waveglow.pt --minutes 120 "${@:2}" ;;
   PulseNoise) flags="-m PulseNoise $(lists audio) --seed 1 --lr-schedule cosine --epochs 6 --resume-from-last" ;;
   *) echo "usage: bash voice/train.sh Tacotron2 | sharp | WaveGlow | PulseNoise" >&2; exit 2 ;;
 esac
