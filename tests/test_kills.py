@@ -24,7 +24,7 @@ import pytest
 from common.checkpoint.files import load_checkpoint
 from common.files import TEMPORARY
 from tests.recipe import LAUNCHER, Process, finish, flags, read_steps, start, start_ranks, wait_for_epoch_1
-from tests.test_train import TIMES, differences
+from tests.test_train import VARYING, differences
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ class Run(NamedTuple):
         """Read the log by step, without times and totals; a step that ran again after a kill has its records once."""
         grouped: dict[Any, list[dict[str, Any]]] = {}
         for step, data in read_steps(self.folder / "nvlog.json"):
-            record = {key: value for key, value in data.items() if not TIMES.search(key)}
+            record = {key: value for key, value in data.items() if not VARYING.search(key)}
             if step != () and record not in grouped.setdefault(step, []):
                 grouped[step].append(record)
         return grouped
