@@ -1,6 +1,6 @@
 """The library: the same audio as the command, streams, errors, and no change to the process that uses it."""
 
-import re
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,7 +139,6 @@ def state():
 calls = []
 torch.manual_seed(7)
 before = state()
-{line}
 from synthesizer import Synthesizer
 import common.precision
 common.precision.keep_freed_memory = calls.append  # the call of mallopt: only commands may make it
@@ -159,20 +158,21 @@ with ThreadPoolExecutor(2) as threads:  # other threads than that which loaded t
         for run, wanted in zip(runs, alone):
             assert all(torch.equal(speech.audio, audio) for speech, audio in zip(run.result(), wanted))
 model = torch.hub.load({root!r}, "nvidia_waveglow", False, source="local", n_channels=4)
-assert app.models.NAME == "ours" and type(model).__mro__[1].__module__ == "waveglow.model"
+assert app.models.NAME == "ours" and type(model).__mro__[1].__module__.endswith("waveglow.model")
 assert not torch.equal(*(audio[0][:999] for audio in alone))
 """
 
 
 def test_an_app_finds_its_process_unchanged_and_has_models_of_its_own_and_two_voices_in_threads(tmp_path: Path) -> None:
-    """In another folder, by the line in docs/inference.md; each voice says what it says alone."""
-    (line,) = re.findall(r"`(import sys; .*PATH_OF_A_CLONE.*)`", (ROOT / "docs/inference.md").read_text())
+    """In another folder, with a clone in PYTHONPATH as docs/inference.md says; each voice says what it says alone."""
     files = {model.lower(): str(train_tiny_model(model)) for model in ("Tacotron2", "WaveGlow")}
     (tmp_path / "app").mkdir()
     (tmp_path / "app/models.py").write_text('NAME = "ours"')
-    code = APP.format(line=line.replace("PATH_OF_A_CLONE", str(ROOT)), root=str(ROOT), **files)
+    code = APP.format(root=str(ROOT), **files)
     (tmp_path / "app/__main__.py").write_text(code)
-    result = subprocess.run([sys.executable, "-m", "app"], cwd=tmp_path, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "app"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 

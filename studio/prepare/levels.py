@@ -1,8 +1,8 @@
 """The level of a recording over time, the pauses in it, and digital silence.
 
 Noise gates and editors leave digital silence, stretches without even the sound of the room. Its log-mels lie at the lower bound,
-log(1e-5), far below those of room noise, and a model trained on recordings with noise predicts them badly: docs/own-voice.md has
-the figures. So low noise takes its place.
+log(1e-5), far below those of room noise, and a model trained on recordings with noise predicts them badly. So low noise takes its
+place.
 """
 
 # N samples, n of a block, T frames, C channels
