@@ -169,9 +169,7 @@ def add_review(page: ProjectPage, key: gr.State) -> None:
             label="Clips, the worst first",
             elem_id="clips",
         )
-        with gr.Row():
-            previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
-            following = gr.Button("Next clip", min_width=120, elem_id="next")
+        previous, following = add_neighbours()
         panel = add_clip_panel()
         save = gr.Button("Save and apply", variant="primary", elem_id="save")
     outputs = [place, summary, files, table, *panel]
@@ -196,6 +194,14 @@ def add_review(page: ProjectPage, key: gr.State) -> None:
     page.on(table.select, select, panel.inputs, panel)
     page.on(previous.click, partial(go, -1), panel.inputs, panel)
     page.on(following.click, partial(go, 1), panel.inputs, panel)
+
+
+def add_neighbours() -> tuple[gr.Button, gr.Button]:
+    """Add the buttons to the clip before and to the one after."""
+    with gr.Row():
+        previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
+        following = gr.Button("Next clip", min_width=120, elem_id="next")
+    return previous, following
 
 
 def add_clip_panel() -> ClipPanel:
