@@ -118,7 +118,7 @@ def _processes(states: Any) -> int:
 
 
 def _others(checkpoint: Mapping[str, Any]) -> list[str]:
-    run = ("epoch_complete", "epoch_totals", "best", "saved", "time_plan", "launch")
+    run = ("run", "epoch_complete", "epoch_totals", "best", "saved", "time_plan", "launch")
     known = {*DESCRIBED, *run, "state_dict", "optimizer", "scaler", "amp"}
     return [str(key) for key in checkpoint if key not in known and not RANDOM_STATES.search(str(key))]
 

@@ -220,9 +220,11 @@ def end_workers() -> None:
 
 
 def _kill(workers: Iterable[Worker]) -> None:
-    for worker in workers:
-        if worker.pid is not None:  # it has started
-            worker.kill()
+    started = [worker for worker in workers if worker.pid is not None]
+    for worker in started:
+        worker.kill()
+    for worker in started:  # all at once, and then until the system has taken them off its list
+        worker.join()
 
 
 def start_worker(_: int) -> None:

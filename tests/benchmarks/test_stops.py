@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchmarks import stops
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("pyworld") is None, reason="pyworld, of requirements/eval.txt, is not installed")
 def test_a_training_that_is_asked_to_stop_goes_on_to_the_same_bits(monkeypatch) -> None:
     name = "pulse-noise with a loader"
     monkeypatch.setattr(stops, "PATIENCE", 120.0)  # of a busy machine

@@ -167,13 +167,12 @@ def test_mels_missing_lists_and_missing_clips_are_refused(corpus: Path) -> None:
     assert not (corpus / "out").exists()
 
 
-def test_flags_and_the_earlier_name_of_the_command(corpus: Path) -> None:
+def test_flags(corpus: Path) -> None:
     picture = corpus / "sub" / "picture.PNG"
     words = ["-o", picture, "--text-cleaners", "basic_cleaners"]
     result = report(corpus, *words)
     assert (result.code, picture.is_file()) == (0, True)
     assert "Characters that basic_cleaners drop: none" in result.out
-    assert report(corpus, *words, script="common/dataset_report.py") == result
     result = report(corpus, "--sampling-rate", 16000)
     assert result.code == 1 and result.err.count("22050 Hz, expected 16000 Hz") == 12
     assert report(corpus, "-o", ROOT / "README.md").code == 2

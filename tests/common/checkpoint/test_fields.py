@@ -52,7 +52,7 @@ FINE = {
     ("epoch_complete", "True"),
     ("amp", "a dict of tensors"),
 }
-FINE |= {(name, "a dict") for name in ("config", "data", "amp")}
+FINE |= {(name, "a dict") for name in ("config", "data", "run", "amp")}
 
 
 @pytest.fixture(scope="module")

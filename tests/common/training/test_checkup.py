@@ -14,6 +14,7 @@ from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.evaluation import Rendition
 from common.quality.report import ReportLine, System, capped_error_rate
 from common.quality.words import Errors
+from common.run.interrupt import StopRequest
 from common.spec import VocoderInference
 from common.training.checkup import Checkup, measures_of, mel_distance, selecting_measures
 from common.training.options import DataConfig, EvaluationConfig
@@ -90,7 +91,7 @@ def test_a_vocoder_is_checked_as_inference_speaks_and_its_distance_is_the_mean_o
     stages = VocoderInference(denoiser=lambda *_: lambda sound, strength: seen.append(strength) or sound, vocode=vocode)
     state = make_state()
     change(state, spec=dataclasses.replace(state.setup.spec, inference=stages))
-    assert Checkup(evaluation, data, AudioConfig(), is_main=True)(state, Notes())["mel_distance"] > 0
+    assert Checkup(evaluation, data, AudioConfig(), is_main=True)(state, Notes(), StopRequest())["mel_distance"] > 0
     assert seen == [SynthesisConfig.sigma_infer, DENOISING_STRENGTH] and seen[0] != seen[1]
     stft, renditions = TacotronSTFT(), []
     for frames, shift in ((5, 0.25), (20, 1.0)):
