@@ -10,9 +10,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NoReturn
 
 from common.errors import printable
+from common.files import display_path
 
 COMMAND = re.compile(r"\s|$|python |bash |\.venv/")  # begins a line of a description that stays as it is
 CLOSE = 0.82  # of difflib's ratio: a slip of the keyboard, not another flag
@@ -31,6 +33,11 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         if has_own or action.default is None or action.default is False or action.default in ([], ""):
             # Python 3.10's BooleanOptionalAction appends a default of its own
             return action.help and action.help.removesuffix(" (default: %(default)s)")
+        if isinstance(
+            action.default, Path
+        ):  # before the line is broken: the page of all flags is the same in any folder
+            shown = display_path(action.default).replace("%", "%%")
+            return f"{action.help} (default: {shown})"
         return super()._get_help_string(action)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:

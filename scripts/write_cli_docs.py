@@ -86,7 +86,7 @@ def help_of(parse: Callable[[list[str]], object]) -> list[str]:
         contextlib.suppress(SystemExit),
     ):
         parse(["--help"])
-    usage, *paragraphs = printed.getvalue().replace(f"{ROOT}/", "").strip().split("\n\n")
+    usage, *paragraphs = printed.getvalue().strip().split("\n\n")
     assert usage.startswith("usage:")
     return paragraphs
 
