@@ -252,7 +252,8 @@ def test_models_and_voices(app: FastAPI) -> None:
     voice, other = call(app, "GET", "/v1/voices").json()["data"]
     about = {"id": "embedded", "name": "embedded", "object": "voice", "default": True, "sampling_rate": 22050}
     vocoders = {"vocoders": ["pulse-noise", "waveglow", "griffin-lim"], "noisy_vocoders": ["waveglow"]}
-    assert voice == about | vocoders and other["id"] == "heart" and not other["default"]
+    who = {"language": "en", "speaker": "a man", "words_wrong": 0.06}
+    assert voice == about | vocoders | who and other["id"] == "heart" and not other["default"]
 
 
 def test_health_and_readiness(app: FastAPI) -> None:
