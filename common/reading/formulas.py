@@ -1,14 +1,15 @@
-"""Plain formulas in a text, by one small grammar.
+r"""Formulas in a text, plain or of LaTeX, by one small grammar.
 
     read "Let f(x) = x^2 - 4." as           "Let f of x equals x squared minus four."
     read "2H₂ + O₂ → 2H₂O" as               "two H two plus O two yields two H two O"
+    read r"$\frac{1}{2} \leq x_1$" as       "one half less than or equal to x one"
 
     formula  = operand {operator operand}
     operand  = [sign] {factor} {power | "!"}
     factor   = number [unit] | letter [index] | word | compound | function operand | "(" formula ")" | "|" formula "|" | "√" operand
 
 A stretch of this form is a formula if its signs and operands mean nothing else; prose, ranges, dates and shares of a whole have
-hyphens and slashes, too. Only there a hyphen is minus, and a slash is over.
+hyphens and slashes, too. Only there a hyphen is minus, and a slash is over. What LaTeX marks is a formula in any case.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TOKEN = re.compile(
     rf"|(?P<number>{_NUMBER})"
     rf"|(?P<compound>(?:{_PARTS}|\((?:{_PARTS}){{1,4}}\)[0-9₀-₉]+){{1,12}}[²³⁴]?[⁺⁻]?(?![^\W_]))"
     rf"|(?P<word>{_LETTER}+(?:-{_LETTER}{{2,}})*(?:_[^\W_]+|[₀-₉]+)?|∞)"
-    r"|(?P<power>\^(?:-?[0-9]+|-?[A-Za-z]\b)?|⁻?[⁰¹²³⁴-⁹]+|ⁿ)"
+    r"|(?P<power>\^(?:-?[0-9]+|-?[A-Za-z]\b)|⁻?[⁰¹²³⁴-⁹]+|ⁿ)"
     rf"|(?P<sign>{any_of(_OPERATORS)})|(?P<open>\()|(?P<close>\))|(?P<bar>\|)|(?P<root>√)|(?P<space>[ \u00a0])|(?P<other>.)",
     re.DOTALL,
 )
@@ -266,3 +267,82 @@ def _power(written: str, is_of_number: bool) -> str:
         return _POWERS[exponent]
     minus = _SIGNS["-"] if exponent.startswith("-") else ""
     return " ".join(filter(None, (_SIGNS["**"], minus, _number(exponent.removeprefix("-")))))
+
+
+# --- LaTeX ---
+
+# Between dollars a formula has a sign of its own, or letters but no word; prices have none: from $5 to $10.
+_MARKED = re.compile(
+    r"\$\$(?P<display>[^$]{1,1000})\$\$"
+    r"|\\\[(?P<block>(?:[^\\]|\\(?![][])){1,1000})\\\]|\\\((?P<inline>(?:[^\\]|\\(?![()])){1,1000})\\\)"  # none in another
+    r"|\\begin\{(?:equation|align|gather)\*?\}(?P<environment>(?:[^\\]|\\(?!end)){1,1000})\\end\{\w+\*?\}"
+    r"|(?P<bare>\\(?:[dt]?frac\s?\{[^{}]{1,99}\}\s?\{[^{}]{1,99}\}|sqrt\s?\{[^{}]{1,99}\}))"  # without a mark
+    r"|(?<![\w\\$])\$(?=\S)(?P<dollars>[^$\n]{1,500})(?<=\S)\$(?![\w$])",
+    re.DOTALL,
+)
+_IS_MARKED = re.compile(r"[\\^_={}+<>|]|\A[^A-Za-z]*(?:[A-Za-z](?![A-Za-z])[^A-Za-z]*)+\Z")
+_COMMANDS = readings("command of LaTeX") | {name: sign for sign, name in readings("greek").items() if sign.islower()}
+_BIG = readings("big operator of LaTeX")
+_ARGUMENTS = re.compile(
+    r"\\[dt]?frac\s?\{(?P<top>[^{}]*)\}\s?\{(?P<bottom>[^{}]*)\}|\\sqrt\s?\{(?P<root>[^{}]*)\}"
+    r"|\\(?:text[a-z]*|mbox|operatorname|math[a-z]+)\s?\{(?P<text>[^{}]*)\}|(?P<raised>[\^_])\{(?P<argument>[^{}]*)\}"
+)
+
+
+def read_latex(text: str) -> str:
+    """Replace the formulas of a text that LaTeX marks by words: those between $, $$, \\( and \\), or \\[ and \\]."""
+
+    def replace(found: re.Match[str]) -> str:
+        formula = next(group for group in found.groups() if group is not None)
+        return _read_marked(formula) if _IS_MARKED.search(formula) else found[0]  # an escaped bracket is none
+
+    return _MARKED.sub(replace, text) if "$" in text or "\\" in text else text
+
+
+def _read_marked(written: str) -> str:
+    tokens = list(_TOKEN.finditer(_without_commands(written)))
+    said, place = [], 0
+    while place < len(tokens):
+        parts, following = _parse(tokens, place)
+        said.append(_speak(parts) if parts else _SIGNS.get(tokens[place][0], tokens[place][0]))
+        place = max(following, place + 1)
+    return re.sub(r"(?<=\() | (?=[°,.)])", "", " ".join(" ".join(said).split()))
+
+
+def _without_commands(written: str) -> str:
+    """A formula of LaTeX in the signs of the grammar."""
+    written = re.sub(r"\\(?:begin|end)\{\w+\*?\}|\\[,;:!{} ]|[&~]", " ", written.replace("\\\\", ", "))
+    for _ in range(_DEEPEST):
+        shorter = _ARGUMENTS.sub(_without_braces, written)
+        if shorter == written:
+            break
+        written = shorter
+    written = re.sub(rf"\\({any_of(_BIG)})(?:_(\([^()]*\)|\S))?(?:\^(\([^()]*\)|\\?\w+))?", _over, written)
+    written = re.sub(r"_\(([^()]*)\)", r"\\sub \1 ", written)
+    written = re.sub(r"\^\s?\\circ", "°", written).replace("'", r"\prime ")
+    written = re.sub("_([0-9])", lambda found: chr(ord("₀") + int(found[1])), written)
+    written = re.sub(r"(?<![\\A-Za-z_])[a-z]{2,4}(?![A-Za-z])", lambda found: " ".join(found[0]), written)  # 4ac
+    return re.sub(r"\\([A-Za-z]*)|[{}$]", lambda found: f" {_COMMANDS.get(found[1], found[1] or '')} ", written)
+
+
+def _without_braces(found: re.Match[str]) -> str:
+    """A command or a sign whose arguments have no braces of their own."""
+    part = {name: written.strip() for name, written in found.groupdict().items() if written is not None}
+    if "text" in part:
+        return re.sub("[A-Za-z]+", r"\\\g<0> ", part["text"])  # as names of functions
+    one, *other = (
+        written if re.fullmatch(r"-?\w+", written) else f"({written})"
+        for name, written in part.items()
+        if name != "raised"
+    )
+    if other:
+        return f" {one}/{other[0]} "
+    return f"{part.get('raised', '√')}{one}"
+
+
+def _over(found: re.Match[str]) -> str:
+    """What a sum or a limit is over: from i = 1 to n."""
+    low, high = (written and written.strip("()") for written in found.groups()[1:])
+    name, first = _BIG[found[1]].split()
+    parts = [f"\\{name}", f"\\{first} {low}" if low else "", f"\\to {high}" if high else "", "\\of "]
+    return f" {' '.join(filter(None, parts))}"

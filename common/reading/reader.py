@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain, groupby
-from operator import itemgetter
+from pathlib import Path
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
+from common.reading import codes, dates, letters, numbers, quantities
 from common.reading.formulas import Formula, find_formulas
 from common.reading.ipa import IPA, to_arpabet
 from common.reading.letters import is_spelled
-from common.reading.rules import Rule, load_rules, without_groups
+from common.reading.rules import Language, Rules, Scanner
+from common.reading.tables import CLASSES
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
@@ -35,25 +36,14 @@ _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
 
 
-class _Reader(NamedTuple):
-    """All rules in one pattern, with an empty named group at the end of each; `rules` maps the name to the rule.
-
-    The groups of the rules themselves are not in it: opening a group takes time in proportion to the number of groups before it.
-    """
-
-    pattern: re.Pattern[str]
-    rules: dict[str, Rule]
-
-    def replacement(self, match: re.Match[str]) -> str:
-        """Spoken words for a match."""
-        assert match.lastgroup is not None
-        rule = self.rules[match.lastgroup]
-        own = _compile(rule.pattern).match(match.string, match.start())
-        assert own is not None
-        return rule.read(own)
-
-
-_compile = cache(re.compile)
+SPEAKERS: dict[str, Callable[..., str]] = {
+    name: speaker
+    for module in (numbers, dates, letters, quantities, codes)
+    for name, speaker in vars(module).items()
+    if callable(speaker) and speaker.__module__ == module.__name__
+}
+PATTERNS = {"SYMBOLS": quantities.SYMBOLS, "ROMAN": numbers.ROMAN, "NO_INITIALS": letters.NO_INITIALS}
+RULES = Path(__file__).with_name("rules.tsv")
 
 
 class _Segment(NamedTuple):
@@ -85,9 +75,9 @@ def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
     if not text.isascii():
         text, origins = _join_segments(list(_normalise_signs(text)), origins)
     if _FOREIGN_NUMBER.search(text):
-        text, origins = _join_segments(list(_replace(text, _reader("notation"))), origins)
+        text, origins = _join_segments(list(_replace(text, scanner("notation"))), origins)
     is_all_caps = _is_all_caps(text)
-    return _join_segments(list(_replace(text, _reader("capitals" if is_all_caps else "text"), is_all_caps)), origins)
+    return _join_segments(list(_replace(text, scanner("capitals" if is_all_caps else "text"), is_all_caps)), origins)
 
 
 def _speak_formulas(text: str, formulas: Iterable[Formula]) -> Iterator[_Segment]:
@@ -99,11 +89,11 @@ def _speak_formulas(text: str, formulas: Iterable[Formula]) -> Iterator[_Segment
     yield _Segment(end, len(text), text[end:], False)
 
 
-def _replace(text: str, reader: _Reader, is_all_caps: bool = False) -> Iterator[_Segment]:
+def _replace(text: str, scanner: Scanner, is_all_caps: bool = False) -> Iterator[_Segment]:
     """Yield the stretches of a text, with words where a rule applies."""
     end = 0
-    for match in reader.pattern.finditer(text):
-        words = reader.replacement(match)
+    for rule, match in scanner.find(text):
+        words = rule.read(match)
         yield _Segment(end, match.start(), text[end : match.start()], False)
         yield _Segment(match.start(), match.end(), words.upper() if is_all_caps else words, True)
         end = match.end()
@@ -146,34 +136,21 @@ def _would_join(last: str, words: str, is_left_out: bool) -> bool:
     return re.match(r"[^\W_]{2}" + (r"|\.[^\W_]|[^\W_]\.[^\W_]" if is_left_out else ""), joint) is not None
 
 
-@cache
-def _reader(kind: str) -> _Reader:
-    """Compile the rules at their first use, which takes a moment; training does not need them.
+def load_english(path: Path = RULES, compiles: bool = False) -> Language:
+    """The rules of English, or of another file with its words. Raises DataError for the first mistake."""
+    return Rules(path, CLASSES, SPEAKERS, PATTERNS, compiles).load()
 
-    Raises DataError for a mistake in their file.
-    """
-    left_out = {"text": ("notation", "initialisms in capitals"), "capitals": ("notation", "initialisms")}
-    places, sections = load_rules()
-    headings = [heading for heading in sections if heading not in left_out.get(kind, sections.keys() - {kind})]
-    rules: dict[str, Rule] = {}
-    patterns = []
-    for place in (name for name, (_, within) in places.items() if not within):
-        parts = []
-        for rule in chain.from_iterable(map(sections.__getitem__, headings)):
-            for own in (own for own in rule.places if place in (own, *places[own].within)):
-                name = f"rule{len(rules)}"
-                rules[name] = rule
-                parts.append((own, f"(?:{without_groups(rule.pattern)})(?P<{name}>)"))
-        runs = ((own, "|".join(part for _, part in run)) for own, run in groupby(parts, key=itemgetter(0)))
-        trials = "|".join(run if own == place else f"{places[own].pattern}(?:{run})" for own, run in runs)
-        patterns += [f"{places[place].pattern}(?:{trials})"] if parts else []
-    try:
-        return _Reader(
-            re.compile(f"(?!(?<=[a-z])[a-z])(?:{'|'.join(patterns)})"), rules
-        )  # most places are within words
-    except re.error:
-        load_rules(compiles=True)  # names the mistake
-        raise
+
+_english = cache(load_english)
+
+
+@cache
+def scanner(kind: str) -> Scanner:
+    """The rules for the notation of numbers, for a text, or for one in capitals."""
+    headings = _english().sections.keys()
+    others = {"text": {"notation", "initialisms in capitals"}, "capitals": {"notation", "initialisms"}}
+    left_out = others.get(kind, headings - {kind})
+    return Scanner(_english(), [heading for heading in headings if heading not in left_out])
 
 
 def _is_all_caps(text: str) -> bool:

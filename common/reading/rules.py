@@ -1,20 +1,21 @@
-"""The language of rules.tsv: the rules of reader.py, one a line, tried in the order of the file.
+"""The language of files of rules such as rules.tsv, one rule a line, tried in the order of the file.
 
     0	({MM})/({DAY})(?=\\s(?:{EVENTS})\\b)	{:date}	the 6/15 meeting
 
 A rule has its places, a pattern, its words, and examples or a remark. A line "?" names a place where rules may begin, by a pattern
-of what stands there: digits are "0", capitals and small letters at the start of a word "A" and "a". A place within others, which
-its third column lists, spares most words most rules. The first rule that matches decides, so more specific ones come first. Each
-pattern reads a bounded stretch of text or consumes all that it reads, so that time grows linearly with the length of a text. Digits
-are rarer than words: a rule that depends on the words before a number begins at the number and looks behind.
+of what stands there: digits are "0", words "w". A place within others, which its third column lists, spares most words most rules:
+capitals and small letters at the start of a word are "A" and "a". The first rule that matches decides, so more specific ones come
+first. Each pattern reads a bounded stretch of text or consumes all that it reads, so that time grows linearly with the length of a
+text. Digits are rarer than words: a rule that depends on the words before a number begins at the number and looks behind.
 
-In a pattern, {NAME} stands for a pattern that a line "= NAME" has defined, and {any:day, short month} for the words of classes in
-words.tsv: `any` as written, `small` and `caps` in small letters and in capitals, `cased` as written and in capitals, `either` with
-either first letter, `chars` as a set of characters, `behind` for a place behind one of them and a space. {behind=due|due on|*ing}
-has words of its own; * is the rest of a word.
+In a pattern, {NAME} stands for a pattern that a line "= NAME" has defined, and {any:day, short month} for the words of classes:
+`any` as written, `small` and `caps` in small letters and in capitals, `cased` as written and in capitals, `either` with either
+first letter, `chars` as a set of characters, `behind` for a place behind one of them and a space. {behind=due|due on|*ing} has
+words of its own; * is the rest of a word.
 
 In words, {1} stands for what a group of the pattern has matched, and {1,2,'mdy':date} for what a speaker makes of groups and
-constants ("-" is nothing); {:date} gives it all groups, and {~:dash} the match. A speaker is a function, or a class of words.tsv.
+constants ("-" is nothing); {:date} gives it all groups, and {~:dash} the match. A speaker is a function, or a class of words with
+readings.
 
 A mistake is refused with its file, line and column when the file is loaded.
 """
@@ -23,17 +24,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from common.errors import DataError
-from common.reading import codes, dates, letters, numbers, quantities
-from common.reading.tables import any_of, readings, words
-
-_T = TypeVar("_T")
-RULES = Path(__file__).with_name("rules.tsv")
+from common.reading.tables import any_of
 
 
 class Rule(NamedTuple):
@@ -56,24 +55,12 @@ class Language(NamedTuple):
 
     places: dict[str, Place]
     sections: dict[str, list[Rule]]
+    check: Callable[[], object]  # compiles each pattern by itself, and names the first mistake
 
 
-class _Mistake(Exception):
-    """A problem at an index of a column."""
-
-    def __init__(self, index: int, problem: str) -> None:
-        super().__init__(problem)
-        self.column, self.index = 0, index
-
-
-_SPEAKERS: dict[str, Callable[..., str]] = {
-    name: speaker
-    for module in (numbers, dates, letters, quantities, codes)
-    for name, speaker in vars(module).items()
-    if callable(speaker) and speaker.__module__ == module.__name__
-}
 _REFERENCE = re.compile(r"\{(?:([a-z_]+)([:=])([^{}]+)|([A-Z_]{2,}))\}")
-_PART = re.compile(r"\{([^{}:]*)(:[\w ]+)?\}")
+_PART = re.compile(r"\{([^{}:]*)(?::([\w ]+))?\}")
+_ARGUMENT = re.compile("[0-9]+|'[^']*'|~|-")
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)  # of a pattern; "(" opens a group
 
 
@@ -102,62 +89,140 @@ _FORMS: dict[str, Callable[[list[str]], str]] = {
 }
 
 
-def _find(table: Mapping[str, str], name: str, index: int, kind: str) -> str:
-    if name not in table:
-        raise _Mistake(index, f"got {name!r}, expected {kind}")
-    return table[name]
+class Rules:
+    """A file of rules in reading; what it may refer to are classes of words with their readings, speakers and named patterns.
+
+    Loading raises DataError for the first mistake; with `compiles`, it compiles each pattern by itself, which takes a while.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        classes: Mapping[str, Mapping[str, str]],
+        speakers: Mapping[str, Callable[..., str]],
+        patterns: Mapping[str, str],
+        compiles: bool = False,
+    ) -> None:
+        self._path, self._classes, self._speakers, self._compiles = path, classes, speakers, compiles
+        self._patterns, self._number, self._columns = dict(patterns), 0, list[str]()
+        checked = partial(Rules, path, classes, speakers, patterns, compiles=True)
+        self._language = Language({}, {}, lambda: checked().load())
+
+    def load(self) -> Language:
+        """Read the lines."""
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            self._number, self._columns = self._number + 1, line.split("\t")
+            if line.startswith("# "):
+                self._language.sections[line[2:]] = []
+            elif 3 <= len(self._columns) <= 4:
+                self._read_line(*self._columns[:3])
+            else:
+                raise self._mistake(
+                    0, 0, f"got {len(self._columns)} columns, expected 3 or 4: places, pattern, words, remark"
+                )
+        return self._language
+
+    def _mistake(self, column: int, index: int, problem: str) -> DataError:
+        place = sum(len(before) + 1 for before in self._columns[:column]) + index + 1
+        return DataError(f"{self._path}:{self._number}:{place}: {problem}")
+
+    def _read_line(self, first: str, second: str, third: str) -> None:
+        if first == "=":
+            self._patterns[second] = self._pattern(2, third)
+        elif first == "?":
+            within = self._places(2, third)
+            self._language.places[second] = Place(self._pattern(3, self._columns[-1]), within)
+        else:
+            places, pattern = self._places(0, first), self._pattern(1, second)
+            groups = sum(token[0] == "(" for token in _TOKEN.finditer(pattern))
+            rules = next(reversed(self._language.sections.values()))
+            rules.append(Rule(places, pattern, self._reading(third, groups)))
+
+    def _places(self, column: int, written: str) -> str:
+        for index, place in enumerate(written):
+            if place not in self._language.places:
+                problem = f"got {place!r}, expected places from {''.join(self._language.places)}"
+                raise self._mistake(column, index, problem)
+        return written
+
+    def _pattern(self, column: int, written: str) -> str:
+        """A pattern without abbreviations."""
+        ends: list[
+            tuple[int, int]
+        ] = []  # of abbreviations as written, and the characters by which each makes it longer
+        parts, end = [], 0
+        for found in _REFERENCE.finditer(written):
+            meaning = self._meaning(column, found)
+            ends.append((found.end(), len(meaning) - len(found[0])))
+            parts += [written[end : found.start()], meaning]
+            end = found.end()
+        pattern = "".join([*parts, written[end:]])
+        if self._compiles:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                index = error.pos or 0
+                for end, longer in ends:
+                    index = max(index - longer, min(index, end - 1)) if index >= end else index
+                raise self._mistake(column, index, f"expected a regular expression: {error.msg}") from None
+        return pattern
+
+    def _meaning(self, column: int, found: re.Match[str]) -> str:
+        """What an abbreviation of a pattern stands for."""
+        form, sign, kinds, name = found.groups()
+        if name:
+            if name not in self._patterns:
+                raise self._mistake(column, found.start(4), f"got {name!r}, expected a name that a line above defines")
+            return self._patterns[name]
+        if form not in _FORMS:
+            raise self._mistake(column, found.start(1), f"got {form!r}, expected {', '.join(_FORMS)}")
+        if sign == "=":
+            return _FORMS[form](kinds.split("|"))
+        words: list[str] = []
+        for kind in kinds.split(", "):
+            if kind not in self._classes:
+                raise self._mistake(column, found.start(3), f"got {kind!r}, expected a class of words")
+            words += self._classes[kind]
+        return _FORMS[form](words)
+
+    def _reading(self, template: str, groups: int) -> Callable[[re.Match[str]], str]:
+        """A function from a match to words, from the third column of a rule."""
+        fixed = _PART.sub("\0", template)
+        if set("{}") & set(fixed):
+            index = min(template.index(brace) for brace in "{}" if brace in fixed)
+            raise self._mistake(2, index, "expected {1}, {1:speaker} or {:speaker}")
+        parts = [self._part(found, groups) for found in _PART.finditer(template)]
+        texts = fixed.split("\0")
+        return lambda match: texts[0] + "".join(part(match) + rest for part, rest in zip(parts, texts[1:], strict=True))
+
+    def _part(self, found: re.Match[str], groups: int) -> Callable[[re.Match[str]], str]:
+        """A function from a match to the words of a part in braces."""
+        arguments = found[1].split(",") if found[1] else list(map(str, range(1, groups + 1)))
+        for written in arguments:
+            if not _ARGUMENT.fullmatch(written) or (written.isdigit() and int(written) > groups):
+                problem = f"got {written!r}, expected a group from 1 to {groups}, 'text', ~ or -"
+                raise self._mistake(2, found.start(1), problem)
+        if not found[2] and not found[1].isdigit():
+            raise self._mistake(2, found.start(), f"got {found[0]!r}, expected a group or a speaker")
+        speak = self._speaker(found[2], found.start(2)) if found[2] else _as_written
+        try:
+            inspect.signature(speak).bind(*arguments)
+        except TypeError as error:
+            raise self._mistake(2, found.start(), f"{found[2]}: {error}") from None
+        getters = list(map(_argument, arguments))
+        return lambda match: speak(*(get(match) for get in getters))
+
+    def _speaker(self, name: str, index: int) -> Callable[..., str]:
+        if name in self._speakers:
+            return self._speakers[name]
+        if name not in self._classes:
+            raise self._mistake(2, index, f"got {name!r}, expected a speaker or a class of words")
+        readings = self._classes[name]
+        return lambda word: readings.get(word, word) if word else ""
 
 
-def _meaning(found: re.Match[str], names: dict[str, str]) -> str:
-    """What an abbreviation of a pattern stands for."""
-    form, sign, kinds, name = found.groups()
-    if name:
-        return _find(names, name, found.start(4), "a name that a line above defines")
-    if form not in _FORMS:
-        raise _Mistake(found.start(1), f"got {form!r}, expected {', '.join(_FORMS)}")
-    try:
-        return _FORMS[form](kinds.split("|") if sign == "=" else words(kinds))
-    except KeyError as error:
-        raise _Mistake(found.start(3), f"got {error.args[0]!r}, expected a class of words.tsv") from None
-
-
-def _expand(pattern: str, names: dict[str, str]) -> str:
-    """A pattern without abbreviations; it compiles, and so do all that are joined from such patterns."""
-    return _REFERENCE.sub(lambda found: _meaning(found, names), pattern)
-
-
-def _compile(pattern: str, names: dict[str, str]) -> None:
-    """Raise the mistake of a pattern that is no regular expression, at its place before abbreviations are replaced."""
-    try:
-        re.compile(_expand(pattern, names))
-    except re.error as error:
-        index, longer = error.pos or 0, 0
-        for found in _REFERENCE.finditer(pattern):
-            length = len(_meaning(found, names))
-            if (error.pos or 0) < found.start() + longer:
-                break
-            longer += length - len(found[0])
-            index = max((error.pos or 0) - longer, found.start())
-        raise _Mistake(index, f"expected a regular expression: {error.msg}") from None
-
-
-def without_groups(pattern: str) -> str:
-    """A pattern whose groups only group."""
-    return _TOKEN.sub(lambda token: "(?:" if token[0] == "(" else token[0], pattern)
-
-
-def _speaker(name: str, index: int) -> Callable[..., str]:
-    if name in _SPEAKERS:
-        return _SPEAKERS[name]
-    try:
-        table = readings(name)
-    except KeyError:
-        raise _Mistake(index, f"got {name!r}, expected a speaker or a class of words.tsv") from None
-
-    def look_up(word: str | None) -> str:
-        return table.get(word, word) if word else ""
-
-    return look_up
+def _as_written(word: str | None) -> str:
+    return word or ""
 
 
 def _argument(written: str) -> Callable[[re.Match[str]], str | re.Match[str] | None]:
@@ -166,100 +231,52 @@ def _argument(written: str) -> Callable[[re.Match[str]], str | re.Match[str] | N
     return {"~": lambda match: match, "-": lambda match: None}.get(written, lambda match: written.strip("'"))
 
 
-def _part(found: re.Match[str], groups: int) -> Callable[[re.Match[str]], str]:
-    """A function from a match to the words of a part in braces."""
-    written, name = found.groups("")
-    arguments = [argument for argument in written.split(",") if argument]
-    for argument in arguments:
-        if not (
-            argument in ("~", "-")
-            or re.fullmatch("'[^']*'", argument)
-            or (argument.isdigit() and int(argument) <= groups)
-        ):
-            raise _Mistake(found.start(1), f"got {argument!r}, expected a group from 1 to {groups}, 'text', ~ or -")
-    if not name:
-        if not written.isdigit():
-            raise _Mistake(found.start(), f"got {found[0]!r}, expected a group or a speaker")
-        return lambda match: match[int(written)] or ""
-    speak = _speaker(name[1:], found.start(2) + 1)
-    try:
-        inspect.signature(speak).bind(*(arguments or range(groups)))
-    except TypeError as error:
-        raise _Mistake(found.start(), f"{name[1:]}: {error}") from None
-    if not arguments:
-        return lambda match: speak(*match.groups())
-    getters = [_argument(argument) for argument in arguments]
-    return lambda match: speak(*(get(match) for get in getters))
+class Scanner:
+    """The rules of some headings of a language. Those of a place are compiled when a text first has one, all in one pattern.
 
-
-def _reading(template: str, groups: int) -> Callable[[re.Match[str]], str]:
-    """A function from a match to words, from the third column of a rule."""
-    fixed, parts = _PART.split(template)[::3], [_part(found, groups) for found in _PART.finditer(template)]
-    if set("{}") & set("".join(fixed)):
-        raise _Mistake(
-            template.index("{") if "{" in template else template.index("}"), "expected {1}, {1:speaker} or {:speaker}"
-        )
-    if not parts:
-        return lambda match: template
-    return lambda match: "".join((fixed[0], *(part(match) + rest for part, rest in zip(parts, fixed[1:], strict=True))))
-
-
-def _at(column: int, parse: Callable[..., _T], *arguments: object) -> _T:
-    """Parse what stands in a column."""
-    try:
-        return parse(*arguments)
-    except _Mistake as mistake:
-        mistake.column = column
-        raise
-
-
-def _pattern(written: str, names: dict[str, str], compiles: bool) -> str:
-    if compiles:
-        _compile(written, names)
-    return _expand(written, names)
-
-
-def _places(written: str, places: dict[str, Place]) -> str:
-    for index, place in enumerate(written):
-        if place not in places:
-            raise _Mistake(index, f"got {place!r}, expected places from {''.join(places)}")
-    return written
-
-
-def _read_line(columns: list[str], language: Language, names: dict[str, str], compiles: bool) -> None:
-    """Add what a line says to the language or to the names. Raises _Mistake."""
-    if columns[0].startswith("# "):
-        language.sections[columns[0][2:]] = []
-        return
-    if not 3 <= len(columns) <= 4:
-        raise _Mistake(0, f"got {len(columns)} columns, expected 3 or 4: places, pattern, words, remark")
-    first, second, third = columns[:3]
-    if first == "=":
-        names[second] = _at(2, _pattern, third, names, compiles)
-    elif first == "?":
-        language.places[second] = Place(
-            _at(3, _pattern, columns[-1], names, compiles), _at(2, _places, third, language.places)
-        )
-    else:
-        places = _at(0, _places, first, language.places)
-        pattern = _at(1, _pattern, second, names, compiles)
-        groups = sum(token[0] == "(" for token in _TOKEN.finditer(pattern))
-        next(reversed(language.sections.values())).append(Rule(places, pattern, _at(2, _reading, third, groups)))
-
-
-@cache
-def load_rules(path: Path = RULES, compiles: bool = False) -> Language:
-    """Read a file of rules; compile each pattern by itself if asked, which takes as long as compiling all in one.
-
-    Raises DataError for the first mistake.
+    The groups of the rules are not in it: opening a group takes time in proportion to the number of groups before it.
     """
-    names = {"SYMBOLS": quantities.SYMBOLS, "ROMAN": numbers.ROMAN, "NO_INITIALS": letters.NO_INITIALS}
-    language = Language({}, {})
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        columns = line.split("\t")
+
+    def __init__(self, language: Language, headings: Iterable[str]) -> None:
+        self._language = language
+        self._rules = [rule for heading in headings for rule in language.sections[heading]]
+        self._outermost = [name for name, place in language.places.items() if not place.within]
+        starts = "|".join(f"{language.places[name].pattern}()" for name in self._outermost)
+        self._start = re.compile(f"(?!(?<=[a-z])[a-z])(?:{starts})")  # most places are within words
+        self._trials = cache(self._compile)
+
+    def find(self, text: str) -> Iterator[tuple[Rule, re.Match[str]]]:
+        """Yield the rules that apply to a text, from left to right, and what each matches."""
+        end = 0
+        for start in self._start.finditer(text):
+            if start.start() < end or start.lastindex is None:
+                continue
+            pattern, rules = self._trials(self._outermost[start.lastindex - 1])
+            if (found := pattern.match(text, start.start())) and found.lastindex:
+                rule = rules[found.lastindex - 1]
+                match = _compile(rule.pattern).match(text, start.start())
+                assert match is not None
+                yield rule, match
+                end = match.end()
+
+    def _compile(self, place: str) -> tuple[re.Pattern[str], list[Rule]]:
+        """The rules that may begin at a place, in the order of the file, with an empty group behind each in one pattern."""
+        places = self._language.places
+        own = [(name, rule) for rule in self._rules for name in rule.places if place in (name, *places[name].within)]
+        runs = []
+        for name, run in groupby(own, key=itemgetter(0)):
+            trials = "|".join(f"(?:{_without_groups(rule.pattern)})()" for _, rule in run)
+            runs.append(trials if name == place else f"{places[name].pattern}(?:{trials})")
         try:
-            _read_line(columns, language, names, compiles)
-        except _Mistake as mistake:
-            place = sum(len(before) + 1 for before in columns[: mistake.column]) + mistake.index + 1
-            raise DataError(f"{path}:{number}:{place}: {mistake}") from None
-    return language
+            return re.compile("|".join(runs)), [rule for _, rule in own]
+        except re.error:
+            self._language.check()
+            raise
+
+
+_compile = cache(re.compile)
+
+
+def _without_groups(pattern: str) -> str:
+    """A pattern whose groups only group."""
+    return _TOKEN.sub(lambda token: "(?:" if token[0] == "(" else token[0], pattern)

@@ -24,12 +24,12 @@ _SHORT = "short form "
 
 def readings(kind: str) -> dict[str, str]:
     """The words of a class and their readings, empty for words without one. Raises KeyError for an unknown class."""
-    return _CLASSES[kind]
+    return CLASSES[kind]
 
 
 def words(kinds: str) -> list[str]:
     """The words of a class, or of several: "day, short month". Raises KeyError for an unknown one."""
-    return [word for kind in kinds.split(", ") for word in _CLASSES[kind]]
+    return [word for kind in kinds.split(", ") for word in CLASSES[kind]]
 
 
 def any_of(alternatives: Iterable[str]) -> str:
@@ -117,7 +117,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     }
 
 
-_CLASSES = _add_derived(_read_words())
+CLASSES = _add_derived(_read_words())
 # Units have a singular name; the plural follows a slash where it is irregular. Some are also words: "s" needs a space before it,
 # "W" no street behind it, "in" a point or a direction. The codes of currencies, before or behind an amount, have the form of units.
 _UNITS = {**readings("unit"), **readings("currency"), **readings("currency behind")}

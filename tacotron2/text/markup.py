@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
 from common.errors import DataError, shorten
+from common.reading.formulas import read_latex
 from common.spec import SENTENCE_PAUSE
 from tacotron2.text.alphabet import Alphabet
 from tacotron2.text.elements import read_elements
-from tacotron2.text.formulas import read_formulas
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, ends_sentence, find_ends
 from tacotron2.text.sequence import plain_braces
 
@@ -114,7 +114,7 @@ def read_form(text: str, alphabet: Alphabet, is_english: bool = True) -> Form:
     if not _MARKED.search(text):
         return Form([Block(text)])
     text = _hide_code(text) if "`" in text or "~~~" in text else text
-    text, notes = read_elements(read_formulas(text) if is_english else text)
+    text, notes = read_elements(read_latex(text) if is_english else text)
     text, braces = plain_braces(text, alphabet)
     text = _LINE_BREAK.sub("\n", text.replace(_PAUSE, " "))
     tags = _Tags("".join(_visible(text)) if "<" in text else text)
@@ -307,7 +307,7 @@ _EMPHASIS = re.compile(
     r"|(?<![`\\])(?P<tick>`{1,2})(?!`)(?P<code>[^`]+)(?P=tick)(?!`)"
 )
 _EMPHASISED = "starred", "lined", "marked", "struck", "code"
-_ESCAPE = re.compile(r"\\([*_#`\[\]~|>])")
+_ESCAPE = re.compile(r"\\([*_#`\[\]~|>$])")
 # The beginning of a line that does not continue the one before it
 BLOCK_START = re.compile(r"[ \t]*(?:\r?\n|#{1,6}[ \t]|[-*+][ \t]|[•‣◦▪●·>|]|[0-9]{1,3}[.)][ \t]|`{3}|~{3})")
 _DEEPEST = 3  # emphasis within emphasis
