@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
-from common.reading.context import after, before
+from common.reading.context import after
 from common.reading.letters import initials
 from common.reading.numbers import cardinal, digits, groups_of_digits, number_or_year, ordinal, two_digits
 from common.reading.quantities import unit, unit_names
 from common.reading.tables import readings
 
-_BIBLE = readings("bible")
+_BIBLE, _DASHES = readings("bible"), readings("numbered with a dash")
 
 
 def seven_digits(prefix: str, line: str) -> str:
@@ -103,61 +102,10 @@ def verses(number: str | None, book: str, chapter: str, verse: str | None, other
     return f"{name} {cardinal(chapter)}{' ' + cardinal(verse) if verse else ''}{until}"
 
 
-class _Dash(NamedTuple):
-    """A row of the table of dashes between numbers: patterns of what surrounds one; the words for it."""
-
-    before: str  # the end of what precedes the left number
-    left: str
-    sign: str
-    right: str
-    after: str  # the beginning of what follows the right number
-    words: str
-
-
-_ANY = ".*"
-_MORE, _COUNT = r"[0-9.,]+", r"[0-9][0-9,]*"
-_ASKED = r"(?i:solve|what is|what's|calculate|compute|evaluate|how much is)[\s:]+"
-_CODED = r"(?i:no\.|version|model|figure|fig\.?|table|exhibit|apartment|apt\.?|unit)\s"
-_PARTED = r"(?i:section|chapter|page|problem|exercise|question|article|part|lesson|rule)\s"
-# The first row that fits decides. A range in descending order is none.
-_DASHES = (
-    _Dash(_ANY, _ANY, r"\s?[-–]\s?", _ANY, r"[0-9\s.,+*/×x–-]{0,40}=(?![=>])", "minus"),
-    _Dash(rf"{_ASKED}|[=+*×÷]\s?|\s/\s", _ANY, r"\s?[-–]\s?", _ANY, "", "minus"),
-    _Dash(r"\A", _COUNT, r"\s[-–]\s", f"<{_COUNT}", r"\Z", "minus"),
-    _Dash(_CODED, _COUNT, "-", _COUNT, r"(?![\w-])", "dash"),
-    _Dash(_PARTED, _COUNT, "-", f"<{_COUNT}", r"(?![\w-])", "dash"),
-    _Dash(r"[A-Za-z]", _MORE, "-", _MORE, "", "-"),
-    _Dash(_ANY, rf"{_MORE}%", r"\s[-–]\s", _MORE, r"(?!\s?%)", " - "),
-    _Dash(_ANY, _ANY, r"\s?[-–]\s?", _ANY, "", "to"),
-)
-_LEFT, _RIGHT = (
-    re.compile(r"\$?[0-9][0-9.,]*(?:%|°|¢|″|′|\s?[ap]\.?m\.?)?\Z"),
-    re.compile(r"[$£€¥]?[0-9.][0-9,]*(?:\.[0-9]+)?"),
-)
-
-
-def dash(match: re.Match[str]) -> str:
-    """Words for a dash between two numbers, by the table."""
-    lead, rest = before(match), after(match)
-    left, right = _LEFT.search(lead), _RIGHT.match(rest)
-    if left is None or right is None:
-        return "to"
-    for row in _DASHES:
-        falls = row.right.startswith("<")
-        if (
-            re.search(rf"(?:{row.before})\Z", lead[: left.start()] or "")
-            and re.fullmatch(row.left, left[0])
-            and re.fullmatch(row.sign, match[0])
-            and re.fullmatch(row.right.removeprefix("<"), right[0])
-            and re.match(row.after, rest[right.end() :])
-            and not (falls and _value(left[0]) <= _value(right[0]))
-        ):
-            return row.words
-    raise AssertionError("the last row fits any dash")
-
-
-def _value(number: str) -> int:
-    return int(number.replace(",", ""))
+def parts_of_number(word: str, first: str, last: str) -> str:
+    """Number in two parts behind a word, Figure 3-1, Section 4-2; a range where its table says so: chapter 3-5."""
+    between = _DASHES[word.lower()] if int(first) < int(last) else "dash"
+    return f"{number_or_year(first)} {between} {number_or_year(last)}"
 
 
 def times(match: re.Match[str]) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from common.reading.numbers import cardinal, decimal, fraction
 from common.reading.quantities import SYMBOLS
-from common.reading.tables import any_of, readings, words
+from common.reading.tables import any_of, behind, readings, words
 
 _SIGNS, _FUNCTIONS, _POWERS = readings("sign of a formula"), readings("function"), readings("power of a formula")
 _OPERATORS = [sign for sign in _SIGNS if not set(sign) & set(" f√|⁺⁻")]  # what stands between operands
@@ -46,7 +46,9 @@ _TOKEN = re.compile(
 _SIGNAL = re.compile(
     r"[-=<>≤≥≠≈≡≦≧⊆⋈±÷√∙⋅·∗∕^→⇌−⁺⁻+*/×(]"
     r"(?:(?<=[^-+*/×(])|(?<=\s-)(?=\s)|(?<=\*\*)|(?:(?<=[\w)][+*/×])|(?<=[\w)]\s[+*/×]))(?=\s?[\w(])|(?<=\w\())"
+    r"|(?<=[0-9])-(?=[0-9]{1,9}[?.])"
 )
+_ASKED = re.compile(behind(words("asks for a result")))
 _RELATIONS = frozenset("=≠≤≥≈<>≡≦≧⊆⋈") | {"<=", ">=", "!="}
 _CLEAR, _ARROWS, _UNARY = frozenset("−÷∙⋅∗∕±"), frozenset("→⇌"), frozenset("-−+±")
 _OPERANDS = frozenset(("fraction", "amount", "number", "compound", "word", "open", "bar", "root"))
@@ -101,8 +103,13 @@ def find_formulas(text: str) -> Iterator[Formula]:
     place = 0
     while place < len(tokens):
         parts, following = _parse(tokens, place)
-        if parts and _is_formula(parts) and _stands_alone(text, parts[0].start, parts[-1].end):
-            yield Formula(parts[0].start, parts[-1].end, _speak(parts))
+        if parts:
+            start, end = parts[0].start, parts[-1].end
+            is_all = end - start == len(text) and _is_difference(parts)
+            if (is_all or _is_formula(parts, _ASKED.match(text, start) is not None)) and _stands_alone(
+                text, start, end
+            ):
+                yield Formula(start, end, _speak(parts))
         place = max(following, place + 1)
 
 
@@ -170,8 +177,20 @@ def _multiplies(before: _Part | None, kind: str, written: str, is_spaced: bool) 
     return is_short and (before.kind in ("number", "fraction", "close", "power") or before.is_letter)
 
 
-def _is_formula(parts: list[_Part]) -> bool:
-    """True if the signs and operands of an expression mean nothing else."""
+def _is_difference(parts: list[_Part]) -> bool:
+    """True for a number and a smaller one behind a dash with spaces: no range."""
+    first, *others = (part.text for part in parts)
+    return (
+        len(parts) == 3
+        and parts[1].is_spaced
+        and others[0] in "-–"
+        and (first + others[1]).isdigit()
+        and int(first) > int(others[1])
+    )
+
+
+def _is_formula(parts: list[_Part], is_asked: bool) -> bool:
+    """True if the signs and operands of an expression mean nothing else; a text may ask for its result."""
     operators = [part for part in parts if part.kind == "sign" and not part.is_sign and part.text != "!"]
     signs = {part.text for part in operators}
     if len(parts) == 1:
@@ -190,7 +209,9 @@ def _is_formula(parts: list[_Part]) -> bool:
     if names or compounds or is_flag or re.fullmatch(_RATIO, "".join(part.text for part in parts)):  # km/h
         return False
     if not letters:
-        return any(part.text in _CLEAR | {"*", "**"} or (part.text == "/" and part.is_spaced) for part in operators)
+        return is_asked or any(
+            part.text in _CLEAR | {"*", "**"} or (part.text == "/" and part.is_spaced) for part in operators
+        )
     return not letters <= _ARTICLES and (bool(signs & _CLEAR) or _is_of_variables(parts, operators))
 
 

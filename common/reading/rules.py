@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import DataError
-from common.reading.tables import any_of
+from common.reading.tables import any_of, behind
 
 
 class Rule(NamedTuple):
@@ -62,16 +62,6 @@ _REFERENCE = re.compile(r"\{(?:([a-z_]+)([:=])([^{}]+)|([A-Z_]{2,}))\}")
 _PART = re.compile(r"\{([^{}:]*)(?::([\w ]+))?\}")
 _ARGUMENT = re.compile("[0-9]+|'[^']*'|~|-")
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)  # of a pattern; "(" opens a group
-
-
-def behind(phrases: list[str]) -> str:
-    """Pattern of a place behind one of the phrases "due", "due on", "*ing" and a space, in any case; * is the rest of a word."""
-    by_length: dict[int, list[str]] = {}
-    for phrase in phrases:
-        end = re.escape(phrase.removeprefix("*")).replace(r"\ ", r"\s")
-        by_length.setdefault(len(phrase.removeprefix("*")), []).append(end if phrase[0] == "*" else rf"\b{end}")
-    looks = (rf"(?<=(?:{'|'.join(ends)})\s)" for ends in by_length.values())
-    return f"(?i:{'|'.join(looks)})"
 
 
 def _either(word: str) -> str:

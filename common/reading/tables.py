@@ -47,6 +47,16 @@ def _any_rest(rests: set[str]) -> str:
     return f"(?:{joined})" if len({rest[0] for rest in rests}) > 1 else joined
 
 
+def behind(phrases: list[str]) -> str:
+    """Pattern of a place behind one of the phrases "due", "due on", "*ing" and a space, in any case; * is the rest of a word."""
+    by_length: dict[int, list[str]] = {}
+    for phrase in phrases:
+        end = re.escape(phrase.removeprefix("*")).replace(r"\ ", r"\s")
+        by_length.setdefault(len(phrase.removeprefix("*")), []).append(end if phrase[0] == "*" else rf"\b{end}")
+    looks = (rf"(?<=(?:{'|'.join(ends)})\s)" for ends in by_length.values())
+    return f"(?i:{'|'.join(looks)})"
+
+
 def _capital(word: str) -> str:
     return word[0].upper() + word[1:]
 
