@@ -6,7 +6,16 @@ import re
 
 from common.reading.context import after
 from common.reading.letters import initials
-from common.reading.numbers import cardinal, digits, groups_of_digits, number_or_year, ordinal, two_digits
+from common.reading.numbers import (
+    cardinal,
+    digits,
+    groups_of_digits,
+    is_year,
+    number,
+    number_or_year,
+    ordinal,
+    two_digits,
+)
 from common.reading.quantities import unit, unit_names
 from common.reading.tables import readings
 
@@ -53,15 +62,11 @@ def flight(words: str, airline: str | None, number: str) -> str:
 
 def pairs(number: str) -> str:
     """Four digits in pairs, ten ninety-nine; three as seven forty-seven, five as thirteen nine hundred; fewer as one number."""
-    if len(number) < 3:
+    if len(number) < 3 or number.endswith("000"):
         return cardinal(number)
     if len(number) == 5:
         return f"{cardinal(number[:2])} {cardinal(number[2:])}"
-    return (
-        f"{cardinal(number[:-2])} {two_digits(number[-2:])}"
-        if number[-2:] != "00"
-        else f"{cardinal(number[:-2])} hundred"
-    )
+    return f"{cardinal(number[:-2])} {'hundred' if number.endswith('00') else two_digits(number[-2:])}"
 
 
 def hexadecimal(number: str) -> str:
@@ -69,14 +74,13 @@ def hexadecimal(number: str) -> str:
     return " ".join(digits(character) if character.isdigit() else character.upper() for character in number)
 
 
-def serial(number: str) -> str:
-    """Number of a journal, whose last digit may be X."""
-    return groups_of_digits(number) + (" X" if number.endswith("X") else "")
-
-
-def variant(number: str) -> str:
-    """Variant of an aeroplane: 747-400."""
-    return f"{cardinal(number[0])} hundred" if len(number) == 3 and number.endswith("00") else cardinal(number)
+def serial(name: str, groups: str) -> str:
+    """Number of a thing in groups behind letters: CVE-2021-23337, INV-00421, BX-2207-R."""
+    said = (
+        initials(part) if part.isalpha() else number(part) if is_year(part) else digits(part)
+        for part in groups[1:].split("-")
+    )
+    return f"{initials(name)} {', '.join(said)}"
 
 
 def telephone(number: str, extension: str | None = None) -> str:

@@ -70,9 +70,11 @@ def span(first: str, first_day: str, dash: str, last: str, last_day: str) -> str
     return f"{date(first, first_day)}{' to ' if '-' in dash or '–' in dash else dash}{date(last, last_day)}"
 
 
-def time(hour: str, minute: str, second: str | None = None, half: str | None = None, noon: str | None = None) -> str:
+def time(
+    hour: str, minute: str | None, second: str | None = None, half: str | None = None, noon: str | None = None
+) -> str:
     """Time of day; `noon` is not empty if a word for the half of the day follows."""
-    words = _hour_and_minute(int(hour) or (12 if half else 0), minute, bool(half) or noon is not None)
+    words = _hour_and_minute(int(hour) or (12 if half else 0), minute or "00", bool(half) or noon is not None)
     if second and int(second):
         words += f" and {cardinal(str(int(second)))} second{'' if int(second) == 1 else 's'}"
     return words + (f" {half.upper()} M" if half else "")

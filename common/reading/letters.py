@@ -35,9 +35,9 @@ def is_spelled(word: str) -> bool:
     return len(word) < 7 and word not in _PRONOUNCED and not _PRONOUNCEABLE.fullmatch(word)
 
 
-def letters(word: str, ending: str | None = None) -> str:
+def letters(word: str | None, ending: str | None = None) -> str:
     """Spell letter by letter: F B I, and C D's for CDs."""
-    return " ".join(word.replace(".", "")) + ("'s" if ending else "")
+    return " ".join((word or "").replace(".", "")) + ("'s" if ending else "")
 
 
 def capitals(word: str, ending: str | None = None) -> str:
@@ -53,12 +53,6 @@ def without_points(name: str) -> str:
 def initials(word: str, ending: str | None = None) -> str:
     """The letters of initials; another word stays."""
     return letters(word, ending) if word.isupper() and is_spelled(word) else word + (ending or "")
-
-
-def initials_with_points(word: str) -> str:
-    """Letters of LL.B; with a word among them, STOP.GO, the point stays."""
-    groups = word.split(".")
-    return letters(word) if all(len(group) == 1 or is_spelled(group) for group in groups) else ".".join(groups)
 
 
 def in_capitals(word: str, ending: str | None) -> str:

@@ -13,7 +13,6 @@ SYMBOLS = any_of(readings("plain unit")).replace("°", r"°\s?").replace("µ", "
 _COUNTRIES, _SCALES, _POWERS = readings("dollar"), readings("scale"), readings("size")
 _FEET = "'’′"
 _WEATHER = re.compile("|".join(readings("about weather")), re.I)
-_BANK = re.compile(r"\b(?:rates?|fed|banks?|yields?|spreads?|hike[ds]?|basis)\b", re.I)
 
 
 def american(number: str, sign: str | None = "") -> str:
@@ -157,13 +156,6 @@ def degrees(match: re.Match[str]) -> str:
     number, scale = match.groups()
     are_degrees = (scale == "F" and len(number) > 2) or _WEATHER.search(before(match) + after(match))
     return f"{decimal(number)} {UNITS['°' + scale][1] if are_degrees else scale}"
-
-
-def basis_points(match: re.Match[str]) -> str:
-    """Basis points of a bank, elsewhere bits per second."""
-    are_points = _BANK.search(before(match) + after(match))
-    one, many = ("basis point", "basis points") if are_points else UNITS["bps"]
-    return f"{cardinal(match[1])} {one if match[1] == '1' else many}"
 
 
 def part(numerator: str, denominator: str, noun: str | None, *unit: str | None) -> str:

@@ -183,7 +183,13 @@ class Rules:
             raise self._mistake(2, index, "expected {1}, {1:speaker} or {:speaker}")
         parts = [self._part(found, groups) for found in _PART.finditer(template)]
         texts = fixed.split("\0")
-        return lambda match: texts[0] + "".join(part(match) + rest for part, rest in zip(parts, texts[1:], strict=True))
+
+        def read(match: re.Match[str]) -> str:
+            words = [part(match) for part in parts]
+            said = texts[0] + "".join(word + text for word, text in zip(words, texts[1:], strict=True))
+            return said if all(words) else " ".join(filter(None, said.split(" ")))
+
+        return read
 
     def _part(self, found: re.Match[str], groups: int) -> Callable[[re.Match[str]], str]:
         """A function from a match to the words of a part in braces."""
@@ -194,7 +200,7 @@ class Rules:
                 raise self._mistake(2, found.start(1), problem)
         if not found[2] and not found[1].isdigit():
             raise self._mistake(2, found.start(), f"got {found[0]!r}, expected a group or a speaker")
-        speak = self._speaker(found[2], found.start(2)) if found[2] else _as_written
+        speak: Callable[..., str] = self._speaker(found[2], found.start(2)) if found[2] else _as_written
         try:
             inspect.signature(speak).bind(*arguments)
         except TypeError as error:
