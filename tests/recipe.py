@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import resource
 import runpy
 import shutil
@@ -36,6 +37,7 @@ Process = subprocess.Popen[str] | Fork
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 EVALUATORS = ("moonshine_onnx", "distillmos", "speechmos", "pesq", "pystoi", "pyworld", "jiwer")
+VARYING = re.compile("wait|_time$|^time_left$|^planned_epochs$|_per_sec$|items/sec$")  # names of what depends on time
 SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # numbers of corpus clips of one and a half seconds each
 
 MODELS = {
@@ -172,6 +174,12 @@ def read_steps(path: Path) -> list[tuple[object, dict]]:
     """Read the (step, data) of a log's records, without the flags."""
     records = [record for record in read_log(path) if record["type"] == "LOG"]
     return [(tuple(record["step"]), record["data"]) for record in records if record["step"] != "PARAMETER"]
+
+
+def losses(folder: Path) -> list[tuple[Any, dict]]:
+    """Records of a run's log without times and the whole run's totals."""
+    records = [(step, data) for step, data in read_steps(folder / "nvlog.json") if step != ()]
+    return [(step, {key: value for key, value in data.items() if not VARYING.search(key)}) for step, data in records]
 
 
 def read_parameters(path: Path) -> dict[str, Any]:

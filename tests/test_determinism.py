@@ -17,8 +17,8 @@ from common.audio.stft import TacotronSTFT
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
-from tests.recipe import finish, flags, start_ranks, succeed
-from tests.test_train import differences, losses
+from tests.recipe import finish, flags, losses, start_ranks, succeed
+from tests.test_train import differences
 
 slow = pytest.mark.slow
 OF_THE_LAUNCH = ("launch", "saved", "data_files")

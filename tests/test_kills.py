@@ -23,8 +23,8 @@ import pytest
 
 from common.checkpoint.files import load_checkpoint
 from common.files import TEMPORARY
-from tests.recipe import LAUNCHER, Process, finish, flags, read_steps, start, start_ranks, wait_for_epoch_1
-from tests.test_train import VARYING, differences
+from tests.recipe import LAUNCHER, VARYING, Process, finish, flags, read_steps, start, start_ranks, wait_for_epoch_1
+from tests.test_train import differences
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,21 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
-from tests.recipe import flags, fresh_state, read_log, read_parameters, read_steps, run, succeed, train_tiny_model
+from tests.recipe import (
+    flags,
+    fresh_state,
+    losses,
+    read_log,
+    read_parameters,
+    read_steps,
+    run,
+    succeed,
+    train_tiny_model,
+)
 
 pytestmark = pytest.mark.slow
 
 SEEING = ["--epochs-per-validation", "1"]
-VARYING = re.compile("wait|_time$|^time_left$|^planned_epochs$|_per_sec$|items/sec$")
 
 
 @pytest.fixture
@@ -59,12 +68,6 @@ def differences(a: Any, b: Any, place: str = "") -> list[str]:
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
         return [found for i in range(len(a)) for found in differences(a[i], b[i], f"{place}.{i}")]
     return [] if a == b else [place]
-
-
-def losses(folder: Path) -> list[tuple[Any, dict]]:
-    """Records of a run's log without times and the whole run's totals."""
-    records = [(step, data) for step, data in read_steps(folder / "nvlog.json") if step != ()]
-    return [(step, {key: value for key, value in data.items() if not VARYING.search(key)}) for step, data in records]
 
 
 DROPPING = {"Tacotron2": ["--drop-frame-rate", 0.2]}

@@ -12,8 +12,8 @@ import torch
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
 from models import load_model
-from tests.recipe import flags, read_steps, run, succeed, train_tiny_model
-from tests.test_train import checkpoints, differences, events, losses
+from tests.recipe import flags, losses, read_steps, run, succeed, train_tiny_model
+from tests.test_train import checkpoints, differences, events
 
 pytestmark = pytest.mark.slow
 
