@@ -40,11 +40,13 @@ from common.inference.evaluation import (
     renditions_from_true_mels,
 )
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
-from common.options import add_fields, option
+from common.inference.voice_folder import about_voice
+from common.options import add_fields, option, section
 from common.parser import Parser
 from common.progress import counted
 from common.quality import MEASURED
 from common.quality.evaluators import INSTALL
+from common.quality.recogniser import RecogniserConfig
 from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice
@@ -73,6 +75,7 @@ class EvaluationOptions(SpeakingOptions):
         nargs="+",
         choices=MEASURED,
     )
+    hearing: RecogniserConfig = section(RecogniserConfig)
     export: Path | None = option(
         None, "export directory (docs/exports.md) to use instead of checkpoints", metavar="DIR"
     )
@@ -97,7 +100,8 @@ def main(argv: list[str] | None = None) -> None:
     items = read_items(options, main_voice)
     with explain_refusal(f"{options.output}: cannot be a folder", "choose another --output"):
         make_folder(options.output)
-    evaluators = Evaluators([name for name in MEASURED if name not in [*options.without, *not_built()]])
+    measures = [name for name in MEASURED if name not in [*options.without, *not_built()]]
+    evaluators = Evaluators(measures, recogniser_for(options))
     outputs = anchors(items, main_voice)
     for prefix, voice in voices.items():
         print(printable(f"{prefix}{voice_line(voice)}"), flush=True)
@@ -108,6 +112,13 @@ def main(argv: list[str] | None = None) -> None:
     ]
     settings = {f"{prefix}{voice_line(voice)}": options.flags | voice.settings() for prefix, voice in voices.items()}
     write(systems, settings, main_voice, options)
+
+
+def recogniser_for(options: EvaluationOptions) -> RecogniserConfig:
+    """Return the recogniser for --language, else for the language that the voice's folder names."""
+    if options.hearing.language or options.voice is None:
+        return options.hearing
+    return replace(options.hearing, language=about_voice(options.voice).language)
 
 
 def not_built() -> list[str]:

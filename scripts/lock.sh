@@ -28,10 +28,10 @@ lock() {
 }
 
 cat $locks/*.txt >"$common" 2>/dev/null || true # versions to keep
-compile "$common" requirements.txt requirements/{corpus,exports,serving,studio,triton}.txt tests/requirements.txt "$@"
+compile "$common" requirements.txt requirements/{corpus,exports,serving,studio,triton,whisper}.txt tests/requirements.txt "$@"
 lock eval.txt requirements/eval.txt --no-deps # as it is installed
 lock tests.txt tests/requirements.txt --constraints "$common"
 lock requirements.txt requirements.txt --constraints "$common"
-for name in corpus exports serving studio triton; do
+for name in corpus exports serving studio triton whisper; do
   lock $name.txt requirements/$name.txt --constraints "$common"
 done

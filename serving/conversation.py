@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +34,9 @@ from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.outputs import Live
 from common.inference.stages import TEXT_PAUSE, acoustic_stages
-from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, add_fields, option, problems_of
+from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, add_fields, option, problems_of, section
 from common.parser import Parser
-from common.quality.recogniser import SIZES, Recogniser
+from common.quality.recogniser import RecogniserConfig
 from models import REGISTRY
 from serving.answers import Answerer, ChatEndpoint, Knowledge, Turn
 from serving.sentences import SentenceEnds, cut_sentences
@@ -84,17 +84,12 @@ class ConversationOptions(SpeakingOptions):
     remembered_turns: int = option(
         10, "most recent questions and answers that an answer may refer to", check=NOT_NEGATIVE, metavar="N"
     )
-    recogniser: str = option("tiny", "size of the speech recogniser", choices=SIZES)
-    recogniser_dir: Path | None = option(
-        None, "folder with the recogniser's encoder_model and decoder_model_merged (default: the tiny one's package)"
-    )
+    hearing: RecogniserConfig = section(RecogniserConfig)
 
     def __post_init__(self) -> None:
         problems = problems_of(self)
         if (self.chat_url is None) != (self.chat_model is None):
             problems.append("--chat-url and --chat-model: one is missing, expected both or none")
-        if self.recogniser != "tiny" and self.recogniser_dir is None:
-            problems.append(f"--recogniser {self.recogniser}: its weights are not in the package; add --recogniser-dir")
         if problems:
             raise UsageError("\n".join(problems))
 
@@ -110,7 +105,7 @@ def main(argv: list[str] | None = None) -> None:
     """Load everything, then answer one question after another: -o itself for one question, otherwise NAME_I with I from 0."""
     options = parse_args(sys.argv[1:] if argv is None else argv)
     recordings = [read_audio(path, None) for path in options.questions]
-    recogniser, answerer = Recogniser(options.recogniser, options.recogniser_dir), options.answerer()
+    recogniser, answerer = options.hearing.load(), options.answerer()
     choice = choose_checkpoints(options.checkpoints(SPECS), options.config.vocoder)
     device = precision.pick_device(cpu=options.cpu)
     voice = Synthesizer.from_choice(choice, config=options.config, device=device)
@@ -128,7 +123,7 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{path}  {len(audio) / voice.audio.sampling_rate:.2f} s", flush=True)
 
 
-def transcribe(recogniser: Recogniser, audio: np.ndarray, rate: int) -> str:
+def transcribe(recogniser: Callable[[np.ndarray, int], str], audio: np.ndarray, rate: int) -> str:
     """Return the words in audio (N,) in [-1, 1] at `rate` Hz, or "" if there are none."""
     return recogniser(audio, rate) if np.abs(without_offset(audio)).max(initial=0.0) > FAINTEST else ""
 

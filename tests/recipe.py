@@ -300,10 +300,10 @@ def assert_spoken(text: str, samples: np.ndarray, rate: int) -> None:
     Processors round differently, and so change an unclear word of a voice. Skips the test if an evaluator is not installed.
     """
     skip_without_evaluators()
-    from common.quality.recogniser import Recogniser
+    from common.quality.moonshine import Moonshine
     from common.quality.words import word_errors
 
-    heard = Recogniser()(samples, rate)
+    heard = Moonshine()(samples, rate)
     assert word_errors(text, heard).rate <= 0.2, f"{text!r} was heard as {heard!r}"
 
 

@@ -40,6 +40,7 @@ PACKAGES = {
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {*EVALUATORS, "onnxruntime", "resemblyzer"}
+WHISPER_PACKAGES = {"ctranslate2", "faster_whisper", "huggingface_hub"}  # of requirements/whisper.txt, there as well
 EXPORT_PACKAGES = {"onnx", "onnxruntime", "onnxscript"}  # of requirements/exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
@@ -213,7 +214,7 @@ def test_no_package_but_the_declared_ones() -> None:
         guarded = {module for node in source.tree.body if is_for_types(node) for _, module in imports(node)}
         used = {module for _, module in imports(source.tree)}
         at_the_top = {module.split(".")[0] for node in source.tree.body for _, module in imports_now(node)}
-        optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
+        optional = (OPTIONAL | WHISPER_PACKAGES) - at_the_top if source.name.startswith("common/quality/") else set()
         optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
         optional |= SERVING_PACKAGES | (ANSWER_PACKAGES - at_the_top) if source.part == "serving" else set()
         optional |= STUDIO_PACKAGES - at_the_top if source.part == "studio" else set()
@@ -225,6 +226,7 @@ def test_no_package_but_the_declared_ones() -> None:
     for path, packages, marks in (
         ("requirements.txt", PACKAGES - {"torch"}, ""),
         ("requirements/eval.txt", OPTIONAL, "=="),
+        ("requirements/whisper.txt", WHISPER_PACKAGES, "=="),
         ("requirements/exports.txt", EXPORT_PACKAGES, "=="),
         ("requirements/serving.txt", SERVING_PACKAGES, "==|\\["),
         ("requirements/studio.txt", STUDIO_PACKAGES - {"rapidfuzz", "tensorboard"} | PAGE_PACKAGES, "=="),

@@ -39,12 +39,12 @@ for name in names:
                 raise
 import evaluate, inference
 from common.audio.audio_processing import read_audio
-from common.quality.recogniser import Recogniser
+from common.quality.moonshine import Moonshine
 for sys.argv, main in ((["inference.py", *speech], inference.main), (["evaluate.py", *report], evaluate.main)):
     if sys.argv[1:]:
         main()
 audio = read_audio(clip, None)
-print(len(names), Recogniser()(audio.samples.numpy(), audio.rate) if report else "-")
+print(len(names), Moonshine()(audio.samples.numpy(), audio.rate) if report else "-")
 """
 # A server with its page, a request, and SIGTERM, in one namespace.
 SERVE = """

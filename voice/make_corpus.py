@@ -36,7 +36,7 @@ from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, listed
 from common.files import atomic_write, make_folder, read_lines, remove_leftovers, write_text
 from common.options import option, parse_options
-from common.quality.recogniser import Recogniser
+from common.quality.moonshine import Moonshine
 from common.quality.words import character_errors, word_errors
 from common.reading.reader import read_english
 from corpus.make import ROOT, SAMPLING_RATE, aloud, finish
@@ -100,7 +100,7 @@ class Speaker:
     """A process's teacher and recogniser."""
 
     def __init__(self, name: str, wavs: Path) -> None:
-        self.teacher, self.recogniser, self.wavs = Teacher(name), Recogniser(threads=1), wavs
+        self.teacher, self.recogniser, self.wavs = Teacher(name), Moonshine(threads=1), wavs
 
     def __call__(self, clip: CorpusClip) -> Heard:
         """Write a clip to WAVS/ID.wav, 16 bits, and listen to it."""

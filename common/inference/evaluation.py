@@ -21,7 +21,7 @@ from common.quality import MEASURED
 from common.quality.attention import furthest, read_attention
 from common.quality.evaluators import NoiseScore, OpinionScore
 from common.quality.likeness import aligned_likeness, likeness
-from common.quality.recogniser import Recogniser
+from common.quality.recogniser import ENGLISH, RecogniserConfig
 from common.quality.report import Array, ReportLine, System
 from common.quality.words import Errors, character_errors, word_errors
 
@@ -31,7 +31,8 @@ BATCH = 8  # lines per batch
 # A text counts as read to its end once attention comes this close to it: final punctuation may be skipped.
 LAST_SYMBOLS = 4
 LONGEST_RATIO = 3  # a clip that never stopped is compared up to this multiple of its recording's length
-COUNTED: dict[str, Callable[[str, str], Errors]] = {"wer": word_errors, "cer": character_errors}
+Count = Callable[[str, str, str], Errors]  # of a text, a transcript and a language
+COUNTED: dict[str, Count] = {"wer": word_errors, "cer": character_errors}
 
 
 class HeldOutLine(NamedTuple):
@@ -60,8 +61,10 @@ class Evaluators:
     Raises DataError naming a missing package and the command that installs it.
     """
 
-    def __init__(self, measures: Sequence[str] = MEASURED) -> None:
-        self.recognise = Recogniser() if "asr" in measures else None
+    def __init__(self, measures: Sequence[str] = MEASURED, hearing: RecogniserConfig | None = None) -> None:
+        hearing = hearing or RecogniserConfig()
+        self.language = hearing.code
+        self.recognise = hearing.load() if "asr" in measures else None
         self.scores: dict[str, Callable[[Array, int], float]] = {}
         if "mos" in measures:
             self.scores = {"mos": OpinionScore(), "dnsmos": NoiseScore()}
@@ -75,7 +78,7 @@ class Evaluators:
         values, counts, transcript = dict(rendition.values), {}, ""
         if self.recognise is not None:
             transcript = self.recognise(audio, rate)
-            counts = {name: fewest_errors(count, item, transcript) for name, count in COUNTED.items()}
+            counts = {name: fewest_errors(count, item, transcript, self.language) for name, count in COUNTED.items()}
         values |= {name: score(audio, rate) for name, score in self.scores.items()}
         if item.recording is not None:
             recording = item.recording.numpy()
@@ -94,9 +97,9 @@ class Evaluators:
         return {name: float(value) for name, value in values.items() if not math.isnan(value)}
 
 
-def fewest_errors(count: Callable[[str, str], Errors], item: HeldOutLine, transcript: str) -> Errors:
+def fewest_errors(count: Count, item: HeldOutLine, transcript: str, language: str = ENGLISH) -> Errors:
     """Count errors against the text as written and as read aloud and return the lower count, since transcripts' spelling varies."""
-    counts = [count(text, transcript) for text in (item.text, item.spoken_form) if text]
+    counts = [count(text, transcript, language) for text in (item.text, item.spoken_form) if text]
     return min(counts, key=lambda errors: errors.rate)
 
 

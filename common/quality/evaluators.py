@@ -29,10 +29,11 @@ INSTALL = "`bash scripts/evaluation.sh` installs what is missing"
 
 
 @contextmanager
-def optional_import(**stand_ins: Mapping[str, Any]) -> Iterator[None]:
+def optional_import(install: str = INSTALL, /, **stand_ins: Mapping[str, Any]) -> Iterator[None]:
     """Context for importing an evaluator; a missing package becomes a DataError that names the installer.
 
     Args:
+        install: names the installer.
         stand_ins: modules that an evaluator imports but does not use here, as name → attributes. One that cannot be found is placed
             in sys.modules while the block runs, and removed afterwards so that nothing else takes it for the real one.
     """
@@ -45,7 +46,7 @@ def optional_import(**stand_ins: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise DataError(f"the evaluation needs a package that cannot be imported ({error}); {INSTALL}") from error
+        raise DataError(f"the evaluation needs a package that cannot be imported ({error}); {install}") from error
     finally:
         for name in placed:
             sys.modules.pop(name, None)

@@ -1,104 +1,86 @@
-"""A speech recogniser: Moonshine (Jeffries et al. 2024, arXiv:2410.15608), in the sizes tiny and base.
-
-The package includes the weights of `tiny`. Those of `base` are fetched once, into a folder that Recogniser is given:
-
-    npm pack @usefulsensors/moonshine-js@0.1.14 && tar xzf usefulsensors-moonshine-js-0.1.14.tgz
-    # package/dist/model/base/quantized
-"""
+"""The speech recogniser for a language: Moonshine for English, Whisper for any other one or where it is asked for."""
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from common.errors import UsageError
+from common.options import option
+from common.quality import evaluators, whisper
+from common.quality.moonshine import Moonshine
+from common.quality.whisper import Whisper
 
-from common.audio.audio_processing import at_rate
-from common.errors import DataError
-from common.quality.evaluators import optional_import
-
-# N samples
-SIZES = ("tiny", "base")
-RATE = 16000  # Hz of the recogniser's input
-PAD_BEFORE, PAD_AFTER = 0.1, 0.3  # seconds of silence around a clip, without which words at its ends are dropped
-TOKENS_PER_SECOND = 10  # faster than anyone speaks; keeps the recogniser from looping on noise
-SHORTEST = 0.1  # seconds; anything shorter is no word and too short for the recogniser
-LONGEST = 25.0  # seconds; it was trained on clips of up to 30
-CUT_FROM, CUT_TO = 17.5, 22.5  # seconds within which a longer clip is cut
-CUT_WINDOW = 0.1  # seconds over which the level is measured to choose the cut
+MOONSHINE, WHISPER = "moonshine", "whisper"
+ENGLISH = "en"
+COUNTING = ("jiwer", "rapidfuzz")  # packages that compare words, whoever has recognised them
 
 
-class Recogniser:
-    """Moonshine and its tokenizer: audio to text."""
+@dataclass(frozen=True, kw_only=True)
+class RecogniserConfig:
+    """A language, and the recogniser of its words. Raises UsageError for one that does not exist, or cannot know the language."""
 
-    def __init__(self, name: str = "tiny", folder: Path | None = None, threads: int | None = None) -> None:
-        """Load a size.
+    language: str | None = option(
+        None,
+        "language of the texts by ISO 639-1, for the recogniser and the comparison of words (default: en)",
+        metavar="CODE",
+    )
+    recogniser: str | None = option(
+        None,
+        "recogniser: moonshine, which knows English alone, or whisper, whisper:SIZE"
+        f" ({', '.join(whisper.SIZES)}) or whisper:FOLDER, for a hundred languages (default: moonshine for English, otherwise"
+        " whisper:base; `bash scripts/whisper.sh` installs it)",
+        metavar="NAME",
+    )
 
-        Args:
-            name: tiny or base.
-            folder: folder of encoder_model and decoder_model_merged, as .ort or .onnx; None: those of the package, which has
-                only tiny.
-            threads: CPU threads; None: one per core. Processes that run side by side should take one each.
+    def __post_init__(self) -> None:
+        if self.recogniser is None:
+            return
+        kind, _, place = self.recogniser.partition(":")
+        wanted = f"expected {MOONSHINE}, {WHISPER}, {WHISPER}:SIZE with one of {', '.join(whisper.SIZES)}, or {WHISPER}:FOLDER"
+        if kind not in (MOONSHINE, WHISPER) or (kind == MOONSHINE and place):
+            raise UsageError(f"--recogniser {self.recogniser}: {wanted}")
+        if place and place not in whisper.SIZES and not Path(place).is_dir():
+            raise UsageError(f"--recogniser {self.recogniser}: neither a size nor a folder that exists; {wanted}")
+        if kind == MOONSHINE and self.code != ENGLISH:
+            raise UsageError(f"--recogniser {self.recogniser}: knows English alone, not --language {self.language}")
 
-        Raises:
-            DataError: if a package or the weights are missing.
-        """
-        with optional_import():
-            import moonshine_onnx
-        folder = folder or packaged_folder(name)
-        kind = "ort" if (folder / "encoder_model.ort").exists() else "onnx"
-        for part in ("encoder_model", "decoder_model_merged"):
-            if not (folder / f"{part}.{kind}").is_file():
-                raise DataError(f"{folder}: no {part}.ort and no {part}.onnx, expected the recogniser's weights")
-        self.model = moonshine_onnx.MoonshineOnnxModel(models_dir=str(folder), model_name=name, model_format=kind)
-        if threads is not None:
-            paths = (folder / f"{part}.{kind}" for part in ("encoder_model", "decoder_model_merged"))
-            self.model.encoder, self.model.decoder = (_session(path, threads) for path in paths)
-        self.tokenizer = moonshine_onnx.load_tokenizer()
+    @property
+    def code(self) -> str:
+        """The language as Whisper calls it, English where none is given, without a country: pt for pt-BR."""
+        code = (self.language or ENGLISH).replace("_", "-").split("-")[0].lower()
+        return "no" if code == "nb" else code
 
-    def __call__(self, audio: np.ndarray, rate: int) -> str:
-        """Return the words in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
+    @property
+    def is_whisper(self) -> bool:
+        """True for Whisper."""
+        return (self.recogniser or "").startswith(WHISPER) or (self.recogniser is None and self.code != ENGLISH)
 
-        Clips longer than 25 s are transcribed in pieces, cut where they are quietest.
-        """
-        texts = [self._transcribe(piece) for piece in pieces(at_rate(audio, rate, RATE))]
-        return " ".join(text for text in texts if text)
+    @property
+    def place(self) -> str:
+        """Whisper's size, or its folder."""
+        return (self.recogniser or "").partition(":")[2] or whisper.PACKAGED
 
-    def _transcribe(self, audio: np.ndarray) -> str:
-        if len(audio) < SHORTEST * RATE:
-            return ""
-        padded = np.pad(audio, (int(PAD_BEFORE * RATE), int(PAD_AFTER * RATE)))[None]
-        tokens = self.model.generate(padded, max_len=int(TOKENS_PER_SECOND * padded.size / RATE))
-        return self.tokenizer.decode_batch(tokens)[0].strip()
+    @property
+    def key(self) -> str:
+        """A key of stored words: the recogniser, its size and its language."""
+        return f"{WHISPER} {self.place} {self.code}" if self.is_whisper else f"{MOONSHINE} tiny"
 
+    @property
+    def missing(self) -> list[str]:
+        """The packages of the recogniser, and of the comparison of words, that are not installed."""
+        package = "faster_whisper" if self.is_whisper else "moonshine_onnx"
+        return [name for name in (package, *COUNTING) if find_spec(name) is None]
 
-def _session(path: Path, threads: int) -> Any:
-    """Load a model in ONNX Runtime with a given number of threads, which the recogniser's package cannot set."""
-    with optional_import():
-        import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = threads
-    return onnxruntime.InferenceSession(str(path), options)
-
-
-def packaged_folder(name: str) -> Path:
-    """Return the folder of the weights in the package. Raises DataError for any size but tiny."""
-    if name != "tiny":
-        raise DataError(f"the recogniser's package has no weights of the size {name}, name the folder that has them")
-    with optional_import():
-        # located without importing it, which would need a microphone library
-        return Path(str(distribution("moonshine-voice").locate_file("moonshine_voice/assets/tiny-en")))
+    def load(self, threads: int | None = None) -> Whisper | Moonshine:
+        """Load the recogniser. Raises DataError if a package, the weights or memory are missing, or it lacks the language."""
+        return Whisper(self.place, self.code, threads) if self.is_whisper else Moonshine(threads=threads)
 
 
-def pieces(audio: np.ndarray) -> list[np.ndarray]:
-    """Cut audio (N,) at RATE into pieces of at most LONGEST, each cut in the middle of the quietest window near 20 s."""
-    cut: list[np.ndarray] = []
-    window = round(CUT_WINDOW * RATE)
-    while len(audio) > LONGEST * RATE:
-        region = audio[round(CUT_FROM * RATE) : round(CUT_TO * RATE)].astype(np.float64)
-        energy = np.convolve(region**2, np.ones(window), mode="valid")
-        at = round(CUT_FROM * RATE) + int(energy.argmin()) + window // 2
-        cut.append(audio[:at])
-        audio = audio[at:]
-    return [*cut, audio]
+def installers(packages: Iterable[str]) -> str:
+    """Return the commands that install packages of recognition and measuring, as clauses."""
+    return " and ".join(
+        dict.fromkeys(whisper.INSTALL if p == "faster_whisper" else evaluators.INSTALL for p in packages)
+    )

@@ -60,7 +60,7 @@ class Checkup:
             measures = [name for name in MEASURED if name not in config.evaluate_without]
             # An evaluator draws random weights before it loads its own. A missing package is an error here, not after an epoch.
             with precision.separate_rng(torch.device("cpu"), SEED):
-                self.evaluators = Evaluators(measures)
+                self.evaluators = Evaluators(measures, config.hearing)
 
     def due(self, epoch: int, last: bool) -> bool:
         """Return True if a checkup follows the validation after this epoch."""

@@ -15,6 +15,7 @@ from common.audio.stft import AudioConfig
 from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, from_options, option, section, values_of
 from common.precision import COMPILE_MODES
 from common.quality import MEASURED
+from common.quality.recogniser import RecogniserConfig
 from common.run.distributed import COMPRESSIONS, TIMEOUT
 from common.spec import Options
 from common.training.optimization import OptimizationConfig, pattern
@@ -99,6 +100,7 @@ class EvaluationConfig:
         nargs="+",
         choices=MEASURED,
     )
+    hearing: RecogniserConfig = section(RecogniserConfig)
     best_by: str = option(
         "loss",
         "measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every; wer "

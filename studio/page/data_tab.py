@@ -14,7 +14,6 @@ from studio.page import editing
 from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, RunButton, make_audio
 from studio.page.reading import check_take, first_open, keep_take, kept_takes, make_take, read_script
 from studio.page.recordings import describe_storage, fates_table, list_recordings, prepare_argv, store_files
-from studio.prepare.arguments import TextConfig
 from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project, create_project, list_projects
 
@@ -23,6 +22,7 @@ Edits = dict[str, editing.Edit]
 ABOUT = """**Rights.** Use recordings of your own voice, or of a speaker who has agreed to this use.
 
 Drop recordings here (wav, flac, mp3, m4a …), and transcripts with the same names (txt, srt, json …) if you have any."""
+LANGUAGE = "a code such as es; empty: the one that Whisper hears, if it is installed, else English"
 READING = (
     "Read each sentence as the voice should speak, with half a second of silence before and after it. "
     "The sentences contain nearly all pairs of sounds of English, in about six minutes."
@@ -35,7 +35,7 @@ def add_data_tab(page: ProjectPage) -> None:
     stored = add_files(page)
     recorder = gr.Group()
     with gr.Accordion("Options", open=False):
-        language = gr.Textbox(TextConfig.language, label="Language", max_lines=1, elem_id="language")
+        language = gr.Textbox(label="Language", placeholder=LANGUAGE, max_lines=1, elem_id="language")
         several = gr.Checkbox(label="Continue even if there are several speakers", elem_id="several")
     with gr.Row():
         button = gr.Button("Prepare", variant="primary", elem_id="prepare")

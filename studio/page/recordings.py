@@ -11,7 +11,6 @@ from common.data.sources import ENDINGS, TRANSCRIPTS, file_digest
 from common.errors import DataError, printable
 from common.files import make_folder
 from common.progress import counted
-from studio.prepare.arguments import TextConfig
 from studio.prepare.report import count_faults, minutes, read_stored
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project, check_inside, read_settings
@@ -131,7 +130,7 @@ def prepare_argv(project: Project, language: str, several_speakers: bool) -> lis
             f"continue with {project.command('studio.prepare', 'FOLDER', '--name')}"
         )
     argv = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
-    argv += ["--language", language.strip() or TextConfig.language]
+    argv += ["--language", language.strip()] if language.strip() else []
     return [*argv, *(["--allow-several-speakers"] if several_speakers else [])]
 
 

@@ -10,12 +10,14 @@ if __name__ == "__main__":
 import shutil
 
 from common.data.parallel import stream_parallel
-from common.data.sources import drop_copies, find_sources
+from common.data.sources import Listing, drop_copies, find_sources
 from common.errors import DataError, exit_on_user_error, join_problems, listed
+from common.quality.recogniser import ENGLISH
 from studio.prepare import report, review
 from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
 from studio.prepare.clips import CutRecording, CutRecordings, CuttingJob, cut_recording, remove_stale
 from studio.prepare.edits import apply_edits
+from studio.prepare.language import check_texts, refuse_gibberish, with_language
 from studio.prepare.lists import choose_alphabet, training_options, write_lists, write_settings
 from studio.prepare.matching import find_transcripts
 from studio.prepare.proposals import propose, refuse_untrainable
@@ -23,6 +25,7 @@ from studio.prepare.speakers import compare_voices
 from studio.prepare.texts import (
     PARTS,
     check_recogniser,
+    hear_sentences,
     needs_words,
     recognise_parts,
     transcribe_all,
@@ -44,10 +47,14 @@ def main(argv: list[str] | None = None) -> None:
 def prepare(options: PrepareOptions) -> None:
     """Cut, transcribe and check the recordings; write the review and the filelists."""
     project = options.project
-    cut = cut_all(options)
+    listing = list_recordings(options)
+    options = with_language(listing.sources, options)
+    cut = cut_all(listing, options)
     voices = compare_voices(cut, options)
-    rows = propose(cut, transcribe_all(cut, options), voices, options)
-    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language)
+    texts = transcribe_all(cut, options)
+    refuse_gibberish([text for of_recording in texts.values() for text in of_recording], options)
+    rows = propose(cut, texts, voices, options)
+    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language or ENGLISH)
     rows = refuse_untrainable(project, rows, training_options(alphabet, options.cutting.sampling_rate))
     edits = review.carry_edits(rows, *review.read_earlier(project))
     write_settings(options, alphabet)
@@ -60,13 +67,13 @@ def prepare(options: PrepareOptions) -> None:
     try:
         training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
     except DataError as error:
-        raise DataError("\n".join([str(error), *report.causes(project, edits.rows, options.texts.language)])) from None
+        raise DataError("\n".join([str(error), *report.causes(project, edits.rows)])) from None
     print("\n".join(report.summary(project, edits, training, validation, alphabet)))
 
 
-def cut_all(options: PrepareOptions) -> CutRecordings:
-    """Cut all recordings of the folder. Raises DataError if it has none that can be read."""
-    project, folder = options.project, options.folder
+def list_recordings(options: PrepareOptions) -> Listing:
+    """List the folder's files. Raises DataError if no recording is among them."""
+    folder = options.folder
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
@@ -75,23 +82,34 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
         raise DataError(join_problems([*listing.problems, problem]))
     if others := listing.describe_others(folder):
         print(f"not read, since their endings are those of neither recordings nor transcripts: {others}")
-    matches = find_transcripts(folder, listing.sources, listing.others, options.texts.language)
+    return listing
+
+
+def cut_all(listing: Listing, options: PrepareOptions) -> CutRecordings:
+    """Cut all recordings. Raises DataError if none can be read, or their texts are in another language."""
+    project, folder, config = options.project, options.folder, options.texts
+    assert folder is not None
+    matches = find_transcripts(folder, listing.sources, listing.others, config.language or "")
     for line in report.describe_fates(matches.fates):
         print(line, flush=True)
     report.store_lines(project.transcripts, matches.fates)
-    transcripts = matches.transcripts
+    transcripts = dict(matches.transcripts)
+    check_texts(transcripts, options)
     sources, copies = drop_copies(listing.sources, transcripts)
     check_recogniser(sources, transcripts, options)
-    jobs = [CuttingJob(s, transcripts.get(s.name), options.cutting, project.state, project.clips) for s in sources]
-    jobs = recognise_parts(jobs, project, options.texts, options.num_workers)
+    places = options.cutting, project.state, project.clips, config.code
+    jobs = [CuttingJob(source, transcripts.get(source.name), *places) for source in sources]
+    jobs = hear_sentences(jobs, project, config, options.num_workers)
+    transcripts |= {job.source.name: job.transcript for job in jobs if job.transcript}
+    jobs = recognise_parts(jobs, project, config, options.num_workers)
     results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
     shutil.rmtree(project.state / PARTS, ignore_errors=True)
     recordings = [result for result in results if isinstance(result, CutRecording)]
-    wordless = [] if options.texts.recogniser else [r for r in recordings if needs_words(r, transcripts.get(r.name))]
+    wordless = [] if config.source else [r for r in recordings if needs_words(r, transcripts.get(r.name))]
     recordings = [recording for recording in recordings if recording not in wordless]
     unused = [str(fate) for fate in matches.fates if not fate.is_used]
     problems = [*listing.problems, *copies, *unused, *(result for result in results if isinstance(result, str))]
-    problems += [without_recogniser(folder / recording.name, options.texts.language) for recording in wordless]
+    problems += [without_recogniser(folder / recording.name, config.code) for recording in wordless]
     if not recordings:
         raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
     return CutRecordings(recordings, transcripts, problems)

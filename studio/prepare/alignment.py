@@ -19,7 +19,7 @@ SENTENCE_END, CLAUSE_END = 1.5, 0.75  # discount for a boundary there, in charac
 CLAUSE_PAUSE, UNMARKED_PAUSE, NO_PAUSE = 3.0, 0.8, 0.0
 
 
-def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
+def assign_words(transcript: str, recognised: Sequence[str], language: str = "en") -> list[str]:
     """Divide a transcript, the words of a whole recording, among clips (K,) by the words that a recogniser found in each.
 
     Returns the text of each clip (K,), "" if the transcript has none for it. First, the fewest edits of words (Levenshtein, 1966)
@@ -27,21 +27,21 @@ def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
     words, in characters. Raises DataError if RapidFuzz is not installed.
     """
     words = transcript.split()
-    spoken = [normalise(word).split() for word in words]
-    clips = [normalise(text).split() for text in recognised]
+    spoken = [normalise(word, language).split() for word in words]
+    clips = [normalise(text, language).split() for text in recognised]
     limits = _fill_gaps(_place_clips(spoken, clips), [len(clip) for clip in clips], len(words))
     _move_boundaries(limits, words, ["".join(parts) for parts in spoken], ["".join(clip) for clip in clips])
     return [" ".join(words[first:last]) for first, last in limits]
 
 
-def find_longest_pauses(transcript: str, recognised: Sequence[str]) -> list[float]:
+def find_longest_pauses(transcript: str, recognised: Sequence[str], language: str = "en") -> list[float]:
     """Find the sentence ends of a recording with this transcript by the words recognised in each part (K,) between two pauses.
 
     Returns, for each part (K,), the longest pause in seconds after which its sentence may still continue: NO_PAUSE at the end of
     a sentence and around speech that the transcript lacks.
     """
-    texts = assign_words(transcript, recognised)
-    is_foreign = [not text and bool(normalise(words)) for text, words in zip(texts, recognised, strict=True)]
+    texts = assign_words(transcript, recognised, language)
+    is_foreign = [not text and bool(normalise(words, language)) for text, words in zip(texts, recognised, strict=True)]
     after = [*is_foreign[1:], False]
     pauses = []
     for text, here, there in zip(texts, is_foreign, after, strict=True):

@@ -13,6 +13,7 @@ from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.options import add_fields, argument, from_options, option, section
 from common.parser import Parser
+from common.quality.recogniser import ENGLISH, RecogniserConfig
 from studio.prepare.levels import BELOW_SPEECH
 from studio.project import Project
 
@@ -29,7 +30,8 @@ DESCRIPTION = """Make training data from a folder of recordings.
 Recordings of any length, rate and format become clips of 1 to 11 seconds, cut at pauses. Their texts come from files
 beside the audio: subtitles (NAME.srt, NAME.vtt), labels (of Audacity, Praat, HTK or Whisper), NAME.txt (the words of the
 whole recording), or a table metadata.csv with rows id|text. A line for each says what it matched. Recordings without such a
-file are transcribed. Every transcript is checked against recognised words.
+file are transcribed. Every transcript is checked against recognised words: by Moonshine in English, by Whisper in other
+languages (`bash scripts/whisper.sh` installs it).
 
 clips.tsv lists all clips and what is wrong with them, the worst first: correct the text there, or set the column use
 to no. Later runs keep your edits. Nothing in FOLDER changes. An interrupted run continues when you start it again."""
@@ -61,11 +63,13 @@ class CuttingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
-    """The language of the texts, and the recogniser of their words. Raises UsageError for an endpoint that is no URL."""
+class TextConfig(RecogniserConfig):
+    """The language of the texts, and the recogniser of their words. Raises UsageError for an endpoint that is no URL, too."""
 
-    language: str = option(
-        "en", "language of the recordings; the built-in recogniser knows English only", metavar="CODE"
+    language: str | None = option(
+        None,
+        "language of the recordings by ISO 639-1, such as es (default: what Whisper finds in them, if it is installed, else en)",
+        metavar="CODE",
     )
     verify: bool = option(True, "compare transcripts with recognised words")
     transcriber: str | None = option(
@@ -78,15 +82,23 @@ class TextConfig:
     transcriber_requests: int = option(4, "concurrent requests to the endpoint", type=positive)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.transcriber and self.recogniser:
+            raise UsageError(f"--transcriber, --recogniser {self.recogniser}: expected one of them")
         if self.transcriber and not self.transcriber.startswith(("http://", "https://")):
             raise UsageError(f"--transcriber {self.transcriber}: expected a URL, http://… or https://…")
 
     @property
-    def recogniser(self) -> str:
-        """The recogniser's name, a key of stored words; "" if none knows the language."""
+    def source(self) -> str:
+        """What recognises words, a key of stored ones; "" if nothing that is installed knows the language."""
         if self.transcriber:
-            return f"{self.transcriber} {self.transcriber_model} {self.language}"
-        return "moonshine tiny" if self.language == "en" else ""
+            return f"{self.transcriber} {self.transcriber_model} {self.language or ENGLISH}"
+        return "" if self.is_whisper and not self.recogniser and self.missing else self.key
+
+    @property
+    def has_times(self) -> bool:
+        """True where recognised words have times, at which recordings without a text are cut."""
+        return self.is_whisper and not self.transcriber and bool(self.source)
 
 
 @dataclass(frozen=True, kw_only=True)

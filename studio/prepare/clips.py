@@ -20,7 +20,7 @@ from common.errors import DataError
 from common.files import parse_json, write_text
 from common.progress import counted
 from studio.prepare.arguments import CuttingConfig
-from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of
+from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of, windows_of
 from studio.prepare.faults import AROUND, Measures, measure_clip
 from studio.prepare.ledger import ClipSound
 from studio.prepare.levels import (
@@ -86,6 +86,7 @@ class CuttingJob(NamedTuple):
     config: CuttingConfig
     records: Path
     clips: Path
+    language: str = "en"  # ISO 639-1
     recogniser: str = ""  # the one whose words find sentence ends and divide long subtitles; "" if these do not matter
     words: tuple[str, ...] = ()  # recognised in each part (K,)
     longest_pauses: tuple[float, ...] = ()  # (K,), as join_sentences takes them
@@ -105,13 +106,13 @@ class CuttingJob(NamedTuple):
         if not self.words:
             return list(units)
         if self.transcript and self.transcript.cues:
-            return share_texts(units, self.words)
+            return share_texts(units, self.words, self.language)
         units = [replace(unit, text=text) for unit, text in zip(units, self.words, strict=True)]
         return join_sentences(units, self.longest_pauses, self.config)
 
 
 def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
-    """Cut the parts of a recording whose words are needed, into a folder: all between pauses, or those of long subtitles.
+    """Cut the parts of a recording whose words are needed, into a folder: between pauses, of long subtitles, or without a text all.
 
     None if no words are needed, for existing clips, or a bad file.
     """
@@ -124,10 +125,10 @@ def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
             return record
         levels = measure_levels(job.source.path)
         units = parts.units(levels, True)
-        spans = parts_of(units, levels.seconds, job.config)
+        spans = (parts_of if job.transcript else windows_of)(units, levels.seconds, job.config)
         if job.transcript and job.transcript.cues:
             spans = [span for span, unit in zip(spans, units, strict=True) if unit.shared is not None]
-        return _store(parts, key, levels, spans) if len(units) > 1 and spans else None
+        return _store(parts, key, levels, spans) if spans and (len(units) > 1 or not job.transcript) else None
     except UnwritableError:
         raise
     except DataError:  # cut_recording names it
@@ -179,8 +180,8 @@ def _key_of(job: CuttingJob) -> str:
     cues = job.transcript.cues if job.transcript else ()
     facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
     facts.append(job.is_one_clip)
-    if job.recogniser and job.transcript:
-        facts += [job.recogniser, job.transcript.text]
+    if job.recogniser:
+        facts += [job.recogniser, job.transcript.text if job.transcript else ""]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 

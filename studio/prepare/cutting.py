@@ -24,6 +24,7 @@ LATE = 1.2  # seconds that speech may go on after a subtitle
 FORCED_FROM = 0.4  # share of the longest clip before which no cut is forced
 SHORTER_PAUSES = (0.12, 0.08)  # seconds; tried in speech that is too long for a clip
 QUIET = 0.05  # seconds of low level at which a cut is forced
+WINDOW = 28.0  # seconds of a stretch that a recogniser hears at once
 LONG_PAUSE = 0.6  # seconds; within a clip a longer one costs
 # Costs of a division.
 PER_CLIP, TOO_SHORT, TOO_LONG, NO_SENTENCE_END, FORCED = 0.3, 20.0, 50.0, 3.0, 4.0
@@ -84,6 +85,26 @@ def units_of(
 def parts_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
     """Return a span for each unit of a recording of this many seconds."""
     return [_span(units, number, number + 1, seconds, config.margin) for number in range(len(units))]
+
+
+def windows_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
+    """Return spans of at most WINDOW seconds for the units of a recording, each up to the longest pause in its second half.
+
+    None for a recording that is no longer than a clip.
+    """
+    spans, first = [], 0 if seconds > config.max_duration else len(units)
+    while first < len(units):
+        lengths = {last: units[last - 1].end - units[first].start for last in range(first + 1, len(units) + 1)}
+        fitting = [last for last in lengths if lengths[last] <= WINDOW] or [first + 1]
+        late = [last for last in fitting if lengths[last] >= WINDOW / 2] or fitting[-1:]
+        last = (
+            max(late, key=lambda last: units[last].start - units[last - 1].end)
+            if fitting[-1] < len(units)
+            else len(units)
+        )
+        spans.append(_span(units, first, last, seconds, config.margin))
+        first = last
+    return spans
 
 
 def spans_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
@@ -219,7 +240,7 @@ def divide_long(
     return divided
 
 
-def share_texts(units: Sequence[Unit], words: Sequence[str]) -> list[Unit]:
+def share_texts(units: Sequence[Unit], words: Sequence[str], language: str = "en") -> list[Unit]:
     """Divide each shared text among its units, by the words recognised in each of those units, in order.
 
     Units that get none of it are left out, and no clip goes across them.
@@ -231,7 +252,7 @@ def share_texts(units: Sequence[Unit], words: Sequence[str]) -> list[Unit]:
         if number is None:
             shared += parts
             continue
-        texts = assign_words(parts[0].text, [next(remaining) for _ in parts])
+        texts = assign_words(parts[0].text, [next(remaining) for _ in parts], language)
         for part, text in zip(parts, texts, strict=True):
             if text:
                 shared.append(replace(part, text=text, is_sentence_end=ends_sentence(text), shared=None))

@@ -10,11 +10,13 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from common.data.filelist import Utterance, choose_held_out
+from common.data.languages import alphabet_of
 from common.data.mels import unusable_rows
 from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
 from common.data.transliteration import compose
 from common.files import write_text
 from common.progress import counted
+from common.quality.recogniser import ENGLISH as ENGLISH_CODE
 from models import acoustic_spec
 from studio.prepare.arguments import VALIDATION, PrepareOptions
 from studio.prepare.review import YES, ClipRow
@@ -81,7 +83,8 @@ def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
     first = [f"{PREFIX}{numbers}"] if numbers else []
     left = find_left(texts, spell or str)
     spelled = list(map(spell, texts)) if spell else texts
-    symbols = symbols_of(spelled)
+    expected = alphabet_of(language)
+    symbols = symbols_of([*spelled, expected])
     if len(symbols) > LARGEST:
         note = (
             f"the texts have {len(symbols)} distinct symbols, too many to learn: {TRANSLITERATION} writes them in Latin"
@@ -97,6 +100,10 @@ def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
     counts = Counter("".join(spelled).lower())
     if rare := [symbol for symbol in symbols if symbol.isalpha() and 0 < counts[symbol] < RARE]:
         notes.append(f"letters too rare to be learned: {' '.join(rare)}")
+    if absent := [symbol for symbol in symbols if symbol.isalpha() and not counts[symbol]]:
+        notes.append(
+            f"letters of the language without an example, whose sound the voice will guess: {' '.join(absent)}"
+        )
     return AlphabetChoice([*first, BASIC], symbols, notes)
 
 
@@ -117,7 +124,7 @@ def write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:
         "recordings": str(options.folder.resolve()) if options.folder else "",
         "sampling_rate": options.cutting.sampling_rate,
         "cutting": asdict(options.cutting),
-        "texts": asdict(options.texts),
+        "texts": asdict(options.texts) | {"language": options.texts.language or ENGLISH_CODE},
         "validation": options.validation or VALIDATION,
     }
     write_alphabet(options.project, settings, alphabet)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from common.errors import MAX_REPORTED, join_problems, listed, printable
 from common.files import write_text
 from common.progress import counted
-from studio.prepare.arguments import TextConfig
 from studio.prepare.clips import CutRecording
 from studio.prepare.faults import FILLED, SILENCE
 from studio.prepare.levels import BELOW_SPEECH
@@ -188,12 +187,10 @@ def count_faults(rows: Sequence[ClipRow]) -> Counter[str]:
     return Counter(kind_of(fault) for row in rows for fault in row.faults.split("; ") if fault)
 
 
-def causes(project: Project, rows: Sequence[ClipRow], language: str) -> list[str]:
+def causes(project: Project, rows: Sequence[ClipRow]) -> list[str]:
     """Return the faults of the clips that are not used, and the remedies, as lines."""
     names = count_faults([row for row in rows if row.use == NO])
     lines = [f"faults of the clips that are not used: {', '.join(f'{name} {n}' for name, n in names.most_common())}"]
-    if language == TextConfig.language and 2 * names["words"] > len(rows):
-        lines.append("if the recordings are not in English, add --language CODE")
     again = project.command("studio.prepare", "--apply", "--name")
     return [*lines, f"correct texts, or set the column use to {YES}, in {project.review}, then run {again}"]
 

@@ -1,6 +1,7 @@
 """The text of every clip: from subtitles, from a transcript with or without alignment, or from recognised words.
 
-These are the built-in recogniser's, on every core, or a transcription endpoint's.
+These are a recogniser's, on every core, or a transcription endpoint's. Where they have times, as Whisper's do, the sentences of a
+recording without a text become its subtitles.
 
 A recording whose transcript has no times is first cut at every pause, and each part is recognised: a pause at a comma may be
 longer than one at the end of a sentence, so it takes the words to find where sentences end.
@@ -19,19 +20,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.audio.audio_processing import read_audio
+from common.data.languages import name_of
 from common.data.parallel import stream_parallel
 from common.data.sources import SourceFile
 from common.data.text_files import ends_sentence, plain_text
 from common.errors import DataError, UsageError
 from common.progress import show_progress
-from common.quality.evaluators import INSTALL
-from common.quality.recogniser import Recogniser
-from common.quality.words import Errors, character_errors, normalise, word_errors
+from common.quality.moonshine import Moonshine
+from common.quality.recogniser import COUNTING, ENGLISH, installers
+from common.quality.whisper import INSTALL, TimedWord, Whisper, find_weights
+from common.quality.words import Errors, character_errors, comparable, word_errors
 from studio.prepare.alignment import assign_words, find_longest_pauses
 from studio.prepare.arguments import KEY_VARIABLE, PrepareOptions, TextConfig
 from studio.prepare.clips import CutRecording, CutRecordings, CuttingJob, cut_parts
 from studio.prepare.ledger import ClipSound, remembered
-from studio.prepare.transcripts import Transcript
+from studio.prepare.transcripts import GAP, Cue, Transcript
 from studio.project import Project
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
@@ -39,8 +42,39 @@ TIMEOUT = 120.0  # seconds, of one request
 TRIES, FIRST_WAIT = 4, 1.0  # requests to a busy endpoint; seconds before the second, doubling each time
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
 RECOGNISED = "recognised"
+NOT_COMPARED = math.nan, math.nan  # shares of words and letters
+LONGEST_GAP = 1.5  # seconds; words further apart are of two sentences
 WORDS = "words.jsonl"  # in the project's state: words by recogniser and digest
 PARTS = "parts"  # in the project's state: a folder that is removed once all clips are cut
+
+
+def hear_sentences(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
+    """Add the recognised sentences, with their times, to jobs without a text whose recordings are longer than a clip."""
+    waiting = [job for job in jobs if job.transcript is None and config.has_times]
+    wanting = [job._replace(recogniser=config.source) for job in waiting]
+    folder = project.state / PARTS
+    work = partial(cut_parts, folder=folder)
+    recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
+    sounds = [part.sound(folder) for recording in recordings for part in recording.clips]
+    hear = partial(stream_parallel, partial(_timed_words, config=config), workers=workers, title="recognising", chunk=1)
+    words = remembered(project.state / WORDS, sounds, hear, f"{config.source} times ")
+    heard = {r.name: sentences(r, [words[part.digest] for part in r.clips]) for r in recordings}
+    return [job._replace(transcript=heard.get(job.source.name, job.transcript)) for job in jobs]
+
+
+def sentences(recording: CutRecording, words: Sequence[Sequence[Sequence[Any]]]) -> Transcript | None:
+    """Return the sentences of the words (start, end, text) recognised in each stretch of a recording; None without a word."""
+    cues: list[Cue] = []
+    for part, found in zip(recording.clips, words, strict=True):
+        is_open = False  # nothing is known of a sentence that goes on in the next stretch
+        for start, end, text in found:
+            begins, ends, text = part.start + start, part.start + end, plain_text(text)
+            if is_open and begins - cues[-1].end < LONGEST_GAP:
+                cues[-1] = Cue(cues[-1].start, ends, f"{cues[-1].text} {text}")
+            else:
+                cues.append(Cue(begins, max(ends, begins + GAP), text))
+            is_open = not ends_sentence(text)
+    return Transcript(RECOGNISED, " ".join(cue.text for cue in cues), tuple(cues)) if cues else None
 
 
 def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
@@ -48,7 +82,7 @@ def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextCo
 
     Raises DataError if packages are missing, or the endpoint refuses.
     """
-    jobs = [job._replace(recogniser=config.recogniser) if _is_divided_by_words(job) else job for job in jobs]
+    jobs = [job._replace(recogniser=config.source) if _is_divided_by_words(job) else job for job in jobs]
     wanting = [job for job in jobs if job.recogniser]
     folder = project.state / PARTS
     work = partial(cut_parts, folder=folder)
@@ -56,12 +90,13 @@ def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextCo
     sounds = [part.sound(folder) for recording in recordings for part in recording.clips]
     words = recognise(sounds, config, project.state / WORDS, workers)
     of_parts = {recording.name: [words[part.digest] for part in recording.clips] for recording in recordings}
-    return [_with_words(job, of_parts[job.source.name]) if job.source.name in of_parts else job for job in jobs]
+    named = [(job, of_parts.get(job.source.name)) for job in jobs]
+    return [job if words is None else _with_words(job, words, config.code) for job, words in named]
 
 
-def _with_words(job: CuttingJob, words: Sequence[str]) -> CuttingJob:
+def _with_words(job: CuttingJob, words: Sequence[str], language: str) -> CuttingJob:
     assert job.transcript is not None
-    pauses = () if job.transcript.cues else find_longest_pauses(job.transcript.text, words)
+    pauses = () if job.transcript.cues else find_longest_pauses(job.transcript.text, words, language)
     return job._replace(words=tuple(words), longest_pauses=tuple(pauses))
 
 
@@ -92,30 +127,34 @@ def has_words(recording: CutRecording, transcript: Transcript | None) -> bool:
     return transcript is not None and not transcript.cues and any(clip.text for clip in recording.clips)
 
 
-def texts_of(recording: CutRecording, transcript: Transcript | None, words: Mapping[str, str] | None) -> list[ClipText]:
+def texts_of(
+    recording: CutRecording, transcript: Transcript | None, words: Mapping[str, str] | None, language: str
+) -> list[ClipText]:
     """Return the texts of a recording's clips, in order; `words` are those recognised by the clips' digests, if any were."""
     recognised = [words[clip.digest] if words else "" for clip in recording.clips]
     if transcript is None:
-        return [ClipText(text, RECOGNISED, text, math.nan, math.nan) for text in recognised]
-    texts = _texts_of_transcript(recording, transcript, recognised)
+        return [ClipText(text, RECOGNISED, text, *NOT_COMPARED) for text in recognised]
+    texts = _texts_of_transcript(recording, transcript, recognised, language)
     return [
-        ClipText(text, transcript.origin, found, *(shares_wrong(text, found) if words else (math.nan, math.nan)))
+        ClipText(text, transcript.origin, found, *(shares_wrong(text, found, language) if words else NOT_COMPARED))
         for text, found in zip(texts, recognised, strict=True)
     ]
 
 
-def _texts_of_transcript(recording: CutRecording, transcript: Transcript, recognised: Sequence[str]) -> list[str]:
+def _texts_of_transcript(
+    recording: CutRecording, transcript: Transcript, recognised: Sequence[str], language: str
+) -> list[str]:
     if transcript.cues:
         return [clip.text for clip in recording.clips]
     if len(recording.clips) == 1:
         return [transcript.text]
-    return assign_words(transcript.text, recognised)
+    return assign_words(transcript.text, recognised, language)
 
 
-def shares_wrong(text: str, recognised: str) -> tuple[float, float]:
+def shares_wrong(text: str, recognised: str, language: str) -> tuple[float, float]:
     """Return the shares of a text's words and letters that differ, at most 1; nan for a text without words."""
-    wanted, found = ("".join(normalise(words).split()) for words in (text, recognised))
-    words, letters = word_errors(text, recognised), character_errors(wanted, found)
+    wanted, found = ("".join(words.split()) for words in comparable(text, recognised, language))
+    words, letters = word_errors(text, recognised, language), character_errors(wanted, found, language)
     return _share(words), _share(letters)
 
 
@@ -128,27 +167,30 @@ def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -
 
     is_needed: recordings without a text are recognised even if `config.verify` is off.
     """
-    recognises = (is_needed or config.verify) and bool(config.recogniser)
+    recognises = (is_needed or config.verify) and bool(config.source)
     if recognises and config.transcriber:
         _import_httpx()
     packages = ["resemblyzer"] if compares_voices else []
-    packages += ["jiwer", "rapidfuzz"] if recognises else []
-    packages += ["moonshine_onnx"] if recognises and not config.transcriber else []
-    if missing := [name for name in packages if find_spec(name) is None]:
-        raise DataError(f"not installed: {', '.join(missing)}; {INSTALL}")
+    packages += config.missing if recognises else []
+    wanted = (name for name in packages if name in COUNTING or name == "resemblyzer" or not config.transcriber)
+    if missing := [name for name in wanted if find_spec(name) is None]:
+        raise DataError(f"not installed: {', '.join(missing)}; {installers(missing)}")
+    if recognises and config.is_whisper and not config.transcriber:
+        find_weights(config.place)  # which may be downloaded
 
 
 def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
     """Return the texts of all clips by recording."""
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
-    chosen = cut.recordings if config.verify and config.recogniser else wanting
+    chosen = cut.recordings if config.verify and config.source else wanting
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
     clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
     sounds = [clip.sound(options.project.clips) for clip in clips]
     words |= recognise(sounds, config, options.project.state / WORDS, options.num_workers, is_last=True)
     words_of = {recording.name: words for recording in chosen}
-    return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
+    named = [(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings]
+    return {r.name: texts_of(r, transcript, found, config.code) for r, transcript, found in named}
 
 
 def check_recogniser(
@@ -157,16 +199,16 @@ def check_recogniser(
     """Raise DataError for what would end the run later: missing packages, or no text at all in an unknown language."""
     config = options.texts
     wanting = [source for source in sources if source.name not in transcripts]
-    if len(wanting) == len(sources) and not config.recogniser:
-        raise DataError(without_recogniser(wanting[0].path, config.language))
+    if len(wanting) == len(sources) and not config.source:
+        raise DataError(without_recogniser(wanting[0].path, config.code))
     check_packages(config, bool(wanting), not options.allow_several_speakers)
 
 
 def without_recogniser(path: Path, language: str) -> str:
     """Say that a recording has no transcript, or is longer than a clip, and nothing recognises its words."""
     return (
-        f"{path}: no text with times, and the built-in recogniser reads English alone (--language {language}): "
-        f"write {path.stem}.srt, divide it into clips with a text each, or use --transcriber URL"
+        f"{path}: no text with times, and nothing installed recognises {name_of(language)}: {INSTALL}; or"
+        f" write {path.stem}.srt, divide it into clips with a text each, or use --transcriber URL"
     )
 
 
@@ -182,14 +224,14 @@ def recognise(
         return map(plain_text, _recognise_all(paths, config, workers))
 
     tidy = (lambda ledger: sorted(ledger.values)) if is_last else None
-    return remembered(ledger, sounds, compute, f"{config.recogniser} ", tidy)
+    return remembered(ledger, sounds, compute, f"{config.source} ", tidy)
 
 
 def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> Iterator[str]:
     if not paths:
         return
     if config.transcriber is None:
-        yield from stream_parallel(transcribe, paths, workers, "recognising")
+        yield from stream_parallel(partial(transcribe, config=config), paths, workers, "recognising")
         return
     with _client() as client, ThreadPoolExecutor(config.transcriber_requests) as pool:
         results = pool.map(partial(request_words, client=client, config=config), paths)
@@ -197,15 +239,23 @@ def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> I
 
 
 @cache
-def _recogniser() -> Recogniser:
+def _recogniser(config: TextConfig) -> Whisper | Moonshine:
     """Load the recogniser once a worker; on one thread, so that its results do not depend on the number of cores."""
-    return Recogniser(threads=1)
+    return config.load(threads=1)
 
 
-def transcribe(path: Path) -> str:
+def transcribe(path: Path, config: TextConfig) -> str:
     """Return the words of a clip."""
     audio = read_audio(path, None)
-    return _recogniser()(audio.samples.numpy(), audio.rate)
+    return _recogniser(config)(audio.samples.numpy(), audio.rate)
+
+
+def _timed_words(path: Path, config: TextConfig) -> list[TimedWord]:
+    """Return the words of a stretch of speech, with their times in it."""
+    audio = read_audio(path, None)
+    whisper = _recogniser(config)
+    assert isinstance(whisper, Whisper)
+    return whisper.timed_words(audio.samples.numpy(), audio.rate)
 
 
 def _import_httpx() -> Any:
@@ -230,7 +280,7 @@ def request_words(path: Path, client: Any, config: TextConfig) -> str:
     assert config.transcriber is not None
     url = config.transcriber.rstrip("/")
     url = url if url.endswith(ENDPOINT) else url + ENDPOINT
-    data = {"model": config.transcriber_model, "response_format": "json", "language": config.language}
+    data = {"model": config.transcriber_model, "response_format": "json", "language": config.language or ENGLISH}
     problem = ""
     for number in range(TRIES):
         if number:

@@ -1,4 +1,7 @@
-"""The verdict on a voice: whether it is better or worse than the embedded one, by wrong words and by likeness to the speaker."""
+"""The verdict on a voice: whether it is better or worse than the embedded one, by wrong words and by likeness to the speaker.
+
+A voice of another language, which the embedded one does not speak, is described beside the recordings.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ CLOSE_WORDS = 0.02  # share of words: systems as close as this are understood eq
 CLOSE_VOICE = 0.01  # of likeness, similarly
 LEAST_LINES = 10  # for a verdict
 ENOUGH_WAY = 0.2  # of the way from the embedded voice's likeness to the recordings' own: after one step it was 0.07
-BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
+BETTER, WORSE, UNDECIDED, UNCLEAR = "better", "worse", "undecided", "unclear"
 MEASURES = (
     (SPEAKER,),
     ("skips", "repeats"),
@@ -35,12 +38,14 @@ RECORDINGS, EMBEDDED_VOICE = "the recordings", "the embedded voice"
 SURENESS = "reading more surely", "reading as surely", "skipping and repeating more"
 EFFORT = "easier to understand", "as easy to understand", "harder to understand"
 NEARNESS = "further from the speaker", "no closer to the speaker", "closer to the speaker"
+NEARNESS_TO_RECORDINGS = "further from the speaker", "as close to the speaker", "closer to the speaker"
 ADVICE = (
     "use the embedded voice (no --voice) until this one is better; more minutes of speech and a longer training help"
 )
 UNDECIDED_ADVICE = (
     "listen to both voices and judge for yourself; more minutes of speech give more lines and a clear verdict"
 )
+UNCLEAR_ADVICE = "it is far harder to understand than the recordings; more minutes of speech and a longer training help"
 
 
 class Listener:
@@ -99,14 +104,15 @@ def choose_vocoder(systems: Mapping[str, System], preferred: Sequence[str]) -> s
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A voice's score beside those of the embedded voice and of the recordings; `unmeasured` says what is missing and why.
+    """A voice's score beside those of the embedded voice, None in another language, and of the recordings.
 
     The differences are over lines, with 95 % intervals: wrong words beyond those of the embedded voice (`harder`), likeness beyond
-    its own (`closer`), and stumbles a line beyond its own, where words are not counted (`less_sure`); nan: not measured.
+    its own (`closer`), and stumbles a line beyond its own, where words are not counted (`less_sure`); nan: not measured. Without it
+    they are those to the recordings. `unmeasured` says what is missing and why.
     """
 
     voice: Score
-    embedded: Score
+    embedded: Score | None
     recordings: Score
     harder: Interval
     closer: Interval
@@ -117,24 +123,31 @@ class Verdict:
     @property
     def way(self) -> float:
         """Share of the way from the embedded voice's likeness to the recordings' own; nan if it is not measured."""
-        whole = self.recordings.likeness - self.embedded.likeness
-        return self.closer.value / whole if whole > CLOSE_VOICE else math.nan
+        return self.closer.value / self._whole if self._whole > CLOSE_VOICE else math.nan
+
+    @property
+    def _whole(self) -> float:
+        return self.recordings.likeness - self.embedded.likeness if self.embedded else math.nan
 
     @property
     def wanted(self) -> float:
         """The likeness that a voice must have beyond the embedded one's: a share of the way to the recordings' own."""
-        whole = self.recordings.likeness - self.embedded.likeness
-        return max(CLOSE_VOICE, ENOUGH_WAY * whole) if whole == whole else CLOSE_VOICE
+        return CLOSE_VOICE if math.isnan(self._whole) else max(CLOSE_VOICE, ENOUGH_WAY * self._whole)
 
     @property
     def outcome(self) -> str:
-        """BETTER or WORSE where enough lines show it, UNDECIDED where they do not, "" where nothing is measured."""
+        """BETTER or WORSE where enough lines show it, UNDECIDED where they do not, "" where nothing is measured.
+
+        Beside the recordings: UNCLEAR where far more words are wrong, else "".
+        """
+        is_unclear = self.harder.low > CLOSE_WORDS and self.harder.value > FAR_WORDS
+        if self.embedded is None:
+            return UNCLEAR if is_unclear else ""
         measured = [found for found in (self.harder, self.closer, self.less_sure) if not math.isnan(found.value)]
         if not measured:
             return ""
         if self.count < LEAST_LINES:
             return UNDECIDED
-        is_unclear = self.harder.low > CLOSE_WORDS and self.harder.value > FAR_WORDS
         is_unsure = self.less_sure.low > CLOSE_STUMBLES and self.less_sure.value > FAR_STUMBLES
         if is_unclear or is_unsure or self.closer.high < self.wanted:
             return WORSE
@@ -153,7 +166,7 @@ class Verdict:
         compared = [
             _compare(self.harder, CLOSE_WORDS, EFFORT),
             _compare(self.less_sure, CLOSE_STUMBLES, SURENESS),
-            _compare(self.closer, CLOSE_VOICE, NEARNESS),
+            _compare(self.closer, CLOSE_VOICE, NEARNESS if self.embedded else NEARNESS_TO_RECORDINGS),
         ]
         found = [word for word in compared if word]
         if not found:
@@ -161,6 +174,8 @@ class Verdict:
         way = "" if math.isnan(self.way) else f" ({100 * self.way:.0f} % of the way to the recordings' own likeness)"
         on = f"on {counted(self.count, 'validation line')}"
         seen = f"{' and '.join(found)}{way}, {on}"
+        if self.embedded is None:
+            return f"Beside the recordings the voice is {seen}."
         if self.outcome != UNDECIDED:
             return f"The voice is {self.outcome} than the embedded one: {seen}."
         few = f"; a verdict needs {LEAST_LINES}" if self.count < LEAST_LINES else ", which do not show more"
@@ -169,15 +184,15 @@ class Verdict:
     def lines(self, name: str, need: str) -> list[str]:
         """Describe the verdict: the scores, a sentence, and a warning with what helps where the voice is not better."""
         scores = {f"the voice, {name}": self.voice, EMBEDDED_VOICE: self.embedded, RECORDINGS: self.recordings}
-        lines = [f"{system}: {found}" for system, found in scores.items()]
+        lines = [f"{system}: {found}" for system, found in scores.items() if found]
         lines.append(self.sentence)
-        if self.count >= LEAST_LINES and not math.isnan(self.closer.low):
+        if self.embedded and self.count >= LEAST_LINES and not math.isnan(self.closer.low):
             low, high = self.closer.low, self.closer.high
             lines.append(
                 f"Likeness beyond the embedded voice's: {self.closer.value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}."
             )
         lines += [f"Not measured: {self.unmeasured}."] if self.unmeasured else []
-        advice = {WORSE: ADVICE, UNDECIDED: UNDECIDED_ADVICE}.get(self.outcome)
+        advice = {WORSE: ADVICE, UNDECIDED: UNDECIDED_ADVICE, UNCLEAR: UNCLEAR_ADVICE}.get(self.outcome)
         if advice:
             lines.append(f"warning: {advice}{f'; {need}' if need else ''}")
         return lines
@@ -207,18 +222,18 @@ def read_verdict(voice: Path) -> Stored:
 
 
 def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]) -> Verdict:
-    """Judge a voice through one of its vocoders."""
-    own, other = systems[vocoder].lines, systems[EMBEDDED_VOICE].lines
-    voice, embedded, recorded = (score(systems[name]) for name in (vocoder, EMBEDDED_VOICE, RECORDINGS))
+    """Judge a voice through one of its vocoders, beside the embedded one if that is among the systems."""
+    own, other = systems[vocoder].lines, systems.get(EMBEDDED_VOICE, systems[RECORDINGS]).lines
+    embedded = score(systems[EMBEDDED_VOICE]) if EMBEDDED_VOICE in systems else None
     pairs = [(_capped(mine), _capped(theirs)) for mine, theirs in zip(own, other, strict=True)]
     harder = bootstrap(np.array([(*mine, *theirs) for mine, theirs in pairs]), _beyond)
     likeness, stumbles = (
         [line - of for line, of in zip(_values(own, names), _values(other, names), strict=True)] for names in MEASURES
     )
     return Verdict(
-        voice=voice,
+        voice=score(systems[vocoder]),
         embedded=embedded,
-        recordings=recorded,
+        recordings=score(systems[RECORDINGS]),
         harder=harder,
         closer=bootstrap(likeness),
         less_sure=bootstrap(stumbles) if math.isnan(harder.value) else Interval(*[math.nan] * 3),

@@ -26,6 +26,7 @@ from common.inference.outputs import write_sound
 from common.inference.vocoders import Vocoder
 from common.inference.voice_folder import CONFIG, read_voice_folder
 from common.progress import MINUTE
+from common.quality.recogniser import ENGLISH
 from common.quality.report import System
 from common.training.checkup import spread
 from models import REGISTRY
@@ -33,7 +34,6 @@ from studio.plan.commands import counts_words
 from studio.plan.file import NEED, VERDICT, ModelPlan, Plan
 from studio.plan.inputs import Material, read_material
 from studio.plan.proposal import LINES
-from studio.prepare.arguments import TextConfig
 from studio.project import Project, read_settings
 from studio.train.progress import LOG, RunLog, TrainingProgress
 from studio.voice.card import Facts, card
@@ -105,7 +105,7 @@ def language_of(project: Project) -> str:
     try:
         return str(read_settings(project)["texts"]["language"])
     except (DataError, KeyError, TypeError):
-        return TextConfig.language
+        return ENGLISH
 
 
 def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, Any]:

@@ -132,6 +132,6 @@ def test_an_answer_arrives_in_pieces_until_the_endpoint_is_silent(endpoint):
 
 def test_flags_that_do_not_fit_are_named_together():
     with pytest.raises(UsageError) as error:
-        ConversationOptions(chat_url="localhost:80", chat_timeout=0, remembered_turns=-1, recogniser="base")
-    flags = ["--chat-url", "--chat-timeout", "--remembered-turns", "--chat-url and --chat-model", "--recogniser base"]
+        ConversationOptions(chat_url="localhost:80", chat_timeout=0, remembered_turns=-1)
+    flags = ["--chat-url", "--chat-timeout", "--remembered-turns", "--chat-url and --chat-model"]
     assert [line.split(": ")[0] for line in str(error.value).splitlines()] == flags

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.data.filelist import read_filelist
-from common.data.languages import FREQUENT, notes_on_language
+from common.data.languages import FREQUENT, LETTERS, MARKS, OWN_SCRIPT, alphabet_of, notes_on_language, other_language
 
 ROOT = Path(__file__).resolve().parents[3]
 SENTENCES = {
@@ -58,4 +58,39 @@ def test_a_voice_of_another_language_reads_its_own() -> None:
     assert (
         "seems to be English, but this voice speaks German" in notes_on_language("What have they said to you?", "de")[0]
     )
-    assert notes_on_language("Привет, мир", "ru") == [] and "ru" not in FREQUENT
+    assert (
+        notes_on_language("Привет, мир", "ru") == notes_on_language("Здраво, свете", "sr") == []
+        and "sr" not in FREQUENT
+    )
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_texts_are_in_the_language_of_their_words(language: str) -> None:
+    code = next(code for code, (name, _) in FREQUENT.items() if name == language)
+    assert other_language([SENTENCES[language]], "en") == code and other_language([SENTENCES[language]], code) == ""
+
+
+@pytest.mark.parametrize(
+    ("texts", "own", "other"),
+    [
+        (["Наберите номер и нажмите решётку.", "Введите пароль."], "en", "ru"),
+        (["Наберіть номер та натисніть ґратку, це не те."], "en", "uk"),
+        (["Наберите номер и нажмите решётку."], "ru", ""),
+        (["Наберите номер."], "sr", ""),  # of a language whose words are not known nothing is said
+        (["Το τρένο δεν είναι στο σταθμό."], "de", "el"),
+        (["你好世界"], "en", "zh"),
+        (["The train is late, and you are not."], "ru", "en"),
+        (["Sierra Nevada", "Rio Grande"], "en", ""),
+        ([], "en", ""),
+    ],
+)
+def test_texts_in_another_script_or_language_are_told(texts: list[str], own: str, other: str) -> None:
+    assert other_language(texts, own) == other
+
+
+def test_alphabets_have_every_letter_of_their_usual_words() -> None:
+    """The frequent words are a list of their own, so that a letter missing from an alphabet shows; Spanish has a w, for names."""
+    for code in FREQUENT.keys() & LETTERS.keys():
+        assert set("".join(FREQUENT[code][1].split())) - {"'"} <= set(alphabet_of(code)), code
+    assert {"ñ", "w", "¿", "?"} <= set(alphabet_of("es-MX")) and "a" not in alphabet_of("ru")
+    assert alphabet_of("zh") == "" and OWN_SCRIPT.keys() | MARKS.keys() <= LETTERS.keys()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from pathlib import Path
 
 import librosa
 import numpy as np
@@ -14,9 +13,9 @@ import torch
 
 from common.audio.audio_processing import at_rate, read_audio
 from common.errors import DataError
-from common.quality import recogniser as recognition
+from common.quality import moonshine as recognition
 from common.quality.evaluators import NoiseScore, OpinionScore, optional_import
-from common.quality.recogniser import LONGEST, RATE, Recogniser, pieces
+from common.quality.moonshine import LONGEST, RATE, Moonshine, pieces
 from common.quality.words import normalise
 from tests.recipe import ROOT
 from tests.sounds import tone
@@ -106,19 +105,19 @@ SPOKEN = {  # from filelists/clock_… and sentences_audio_text_val_filelist.txt
 
 
 @pytest.fixture(scope="module")
-def recogniser() -> Recogniser:
+def recogniser() -> Moonshine:
     pytest.importorskip("moonshine_onnx", reason="of requirements/eval.txt")
-    return Recogniser()
+    return Moonshine()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPOKEN)
-def test_clips_are_recognised_as_written(recogniser: Recogniser, name: str) -> None:
+def test_clips_are_recognised_as_written(recogniser: Moonshine, name: str) -> None:
     assert normalise(recogniser(*corpus(name))) == normalise(SPOKEN[name])
 
 
 @pytest.mark.slow
-def test_a_long_clip_is_recognised_to_its_end(recogniser: Recogniser, monkeypatch) -> None:
+def test_a_long_clip_is_recognised_to_its_end(recogniser: Moonshine, monkeypatch) -> None:
     for limit in ("LONGEST", "CUT_FROM", "CUT_TO"):
         monkeypatch.setattr(recognition, limit, getattr(recognition, limit) / 4)
     clips = [corpus(name) for name in SPOKEN] * 2
@@ -131,12 +130,8 @@ def test_a_long_clip_is_recognised_to_its_end(recogniser: Recogniser, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_few_samples_are_no_word_and_other_weights_are_named(recogniser: Recogniser, tmp_path: Path) -> None:
+def test_a_few_samples_are_no_word(recogniser: Moonshine) -> None:
     assert [recogniser(NOISE[:count], 22050) for count in (0, 1000)] == ["", ""]
-    with pytest.raises(DataError, match="no weights of the size base"):
-        Recogniser("base")
-    with pytest.raises(DataError, match=r"no encoder_model\.ort"):
-        Recogniser("base", tmp_path)
 
 
 @pytest.mark.slow

@@ -104,6 +104,30 @@ def test_errors_counted_by_hand(reference: str, hypothesis: str, words, characte
     assert Errors(*words).rate == pytest.approx(words[0] / words[1] if words[1] else math.nan, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("language", "reference", "hypothesis", "words"),
+    [
+        ("es", "Marque el ocho. Su contrasena, por favor.", "¡Marque el 8! Su contraseña, por favor", (0, 7)),
+        ("es", "El niño tiene veintidós años.", "El nino tiene 22 anos", (2, 5)),  # accents that the text has count
+        ("pt-BR", "Às oito horas", "as 8 horas", (1, 3)),
+        ("fr", "C’est l'été, n'est-ce pas ?", "c'est l’été n’est ce pas", (0, 5)),
+        ("de", "GRÜSSE aus 21 Strassen", "Grüße aus einundzwanzig Straßen", (0, 4)),
+        ("de", "Fuenf Aepfel", "fünf Äpfel", (0, 2)),
+        ("ru", "Ещё раз: пять.", "еще раз 5", (0, 3)),
+        ("tr", "Dokuz elma", "9 elma", (0, 2)),
+        ("hi", "हिन्दी में", "हिन्दी मे", (1, 2)),  # marks of vowels belong to their word
+        ("zh", "你好，世界", "你好是界", (1, 4)),
+        ("th", "สวัสดี", "สวัสดี", (0, 6)),
+        ("xx", "Nova lingo 8", "nova lingo", (0, 2)),  # nothing spells its numbers
+    ],
+)
+def test_words_of_a_language_are_compared_as_they_are_spoken(
+    language: str, reference: str, hypothesis: str, words
+) -> None:
+    pytest.importorskip("jiwer", reason="of requirements/eval.txt")
+    assert word_errors(reference, hypothesis, language) == words
+
+
 @pytest.mark.parametrize("number", ["9" * 37, "9" * 5000, f"${'9' * 40}", f"{'9' * 40}th", f"1.{'9' * 40}"])
 def test_numbers_beyond_all_names_are_digits(number: str) -> None:
     words = normalise(f"a {number} b").split()

@@ -7,6 +7,8 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from common.errors import DataError, UsageError
+from common.quality import recogniser
+from common.quality.words import normalise
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from tests.recipe import skip_without_evaluators, start, wait_for
@@ -41,6 +45,9 @@ def write_talk(path: Path, numbers: range, pause: float = 0.8, **options: object
 def run(folder: Path, projects: Path, *words: object) -> Project:
     """Prepare a folder. The recogniser errs in some words of synthetic speech: only texts with hardly a word right are refused."""
     flags = ["--name", "mine", "--projects", str(projects), "--num-workers", "1", "--max-words-wrong", "0.9"]
+    flags += (
+        [] if "--language" in words else ["--language", "en"]
+    )  # otherwise Whisper would look for it, where it is installed
     prepare.main([str(folder), *flags, *map(str, words)])
     return Project(name="mine", projects=projects)
 
@@ -105,7 +112,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(talk: tuple[Path, Project], tmp_
     folder, project = talk
     recordings = content(folder)
     words = [sys.executable, "-m", "studio.prepare", folder, "--name", "mine"]
-    words += ["--projects", tmp_path, "--num-workers", 2]
+    words += ["--projects", tmp_path, "--num-workers", 2, "--language", "en"]
     mine = Project(name="mine", projects=tmp_path)
     signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are cut
         lambda: len(list((mine.state / "parts").glob("*.wav"))) >= 3,
@@ -217,15 +224,20 @@ def test_wrong_transcripts_come_first_and_are_not_used(tmp_path: Path) -> None:
 
 def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_path: Path) -> None:
     write_talk(tmp_path / "in" / "a.wav", range(1, 2))
-    (tmp_path / "in" / "a.txt").write_text("Der Zug in die Stadt kommt heute sehr viel später an.")
+    (tmp_path / "in" / "a.txt").write_text("A train to the city leaves much later than usual today.")
     with pytest.raises(DataError, match=r"^0 usable clips, expected more than the 1 for validation") as error:
         run(tmp_path / "in", tmp_path / "out", "--max-words-wrong", "0.4")
-    for part in ("not used: words 1", "add --language CODE", "clips.tsv, then run python -m studio.prepare --apply"):
+    for part in ("not used: words 1", "clips.tsv, then run python -m studio.prepare --apply"):
         assert part in str(error.value)
 
 
-def test_recordings_whose_words_nothing_recognises_are_left_out(tmp_path, capsys) -> None:
+def without_whisper(name: str) -> object:
+    return None if name == "faster_whisper" else find_spec(name)
+
+
+def test_recordings_whose_words_nothing_recognises_are_left_out(tmp_path, capsys, monkeypatch) -> None:
     """In German: clips with a text each are used, one without a text and a long one whose text has no times are named."""
+    monkeypatch.setattr(recogniser, "find_spec", without_whisper)
     for number in range(1, 5):
         write_talk(tmp_path / "in" / f"clip{number}.wav", range(number, number + 1))
         (tmp_path / "in" / f"clip{number}.txt").write_text("Heute kommt der Zug sehr viel später an.")
@@ -236,6 +248,22 @@ def test_recordings_whose_words_nothing_recognises_are_left_out(tmp_path, capsys
     assert sorted(row["recording"] for row in rows) == [f"clip{number}.wav" for number in range(1, 5)]
     out = capsys.readouterr().out
     assert "left out, 2 files" in out and all(f"{name}.wav: no text with times" in out for name in ("silent", "long"))
+
+
+def test_a_recording_without_a_text_is_cut_at_the_sentences_that_whisper_hears(tmp_path, capsys) -> None:
+    """Pauses as long as those within sentences tell nothing; a second run hears nothing again."""
+    pytest.importorskip("faster_whisper", reason="of requirements/whisper.txt")
+    write_talk(tmp_path / "in" / "talk.wav", range(1, 8), pause=0.4)
+    words = ("--recogniser", "whisper", "--validation", "1")
+    project = run(tmp_path / "in", tmp_path / "out", *words)
+    texts = [normalise(row["text"]) for row in sorted(table(project), key=lambda row: float(row["start"]))]
+    ends = list(accumulate(len(normalise(SENTENCES[n - 1]).split()) for n in range(1, 8)))
+    assert set(accumulate(len(text.split()) for text in texts)) <= set(ends)
+    assert {row["source"] for row in table(project)} == {"recognised"} and len(texts) > 1
+    keys = (project.state / "words.jsonl").read_text()
+    assert "whisper base en times " in keys and "moonshine" not in keys
+    run(tmp_path / "in", tmp_path / "out", *words)
+    assert (project.state / "words.jsonl").read_text() == keys
 
 
 def test_a_copy_in_another_format_is_a_double(tmp_path) -> None:

@@ -144,6 +144,19 @@ def test_a_voice_is_judged_beside_the_embedded_one(voice, embedded, sentence: st
     assert verdict.is_worse == ("worse" in sentence) == lines[-1].endswith("; about 3 h are needed")
 
 
+def test_a_voice_of_another_language_is_judged_beside_the_recordings() -> None:
+    """The English voice was recommended for Spanish."""
+    recordings, good, bad = system(0.05, 0.93), system(0.06, 0.85), system(0.4, 0.85)
+    for mine, words, warned in (
+        (good, "as easy to understand and further", False),
+        (bad, "harder to understand", True),
+    ):
+        verdict = judge({"mine": mine, RECORDINGS: recordings}, "mine", [])
+        lines = verdict.lines("mine", "")
+        assert f"Beside the recordings the voice is {words}" in verdict.sentence and not verdict.is_worse
+        assert lines[-1].startswith("warning: it is far harder") == warned and "embedded" not in "".join(lines)
+
+
 def uneven(likeness: list[float]) -> System:
     whole = system(0.07, 0.5, lines=len(likeness))
     lines = [
