@@ -56,14 +56,6 @@ _ARTICLES = frozenset("aAI")
 _DEEPEST, _LONGEST = 6, 100  # brackets in brackets; tokens of a formula
 
 
-class Formula(NamedTuple):
-    """A stretch of a text, and its words."""
-
-    start: int
-    end: int
-    words: str
-
-
 class _Part(NamedTuple):
     """A token of a formula; `is_first` where an operand is expected, `is_spaced` behind a space."""
 
@@ -95,8 +87,8 @@ class _Part(NamedTuple):
         return is_word and not self.is_letter and self.text not in _FUNCTIONS
 
 
-def find_formulas(text: str) -> Iterator[Formula]:
-    """Yield the formulas of a text. Takes linear time: a trial reads a bounded stretch, and what it has read is not tried again."""
+def find_formulas(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where the formulas of a text start and end, and their words. Takes linear time: a trial reads a bounded stretch, and what it has read is not tried again."""
     if not _SIGNAL.search(text):
         return
     tokens = list(_TOKEN.finditer(text))
@@ -109,7 +101,7 @@ def find_formulas(text: str) -> Iterator[Formula]:
             if (is_all or _is_formula(parts, _ASKED.match(text, start) is not None)) and _stands_alone(
                 text, start, end
             ):
-                yield Formula(start, end, _speak(parts))
+                yield start, end, _speak(parts)
         place = max(following, place + 1)
 
 

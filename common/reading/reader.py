@@ -18,11 +18,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
 from common.reading import codes, dates, letters, numbers, quantities
-from common.reading.formulas import Formula, find_formulas
+from common.reading.formulas import find_formulas
 from common.reading.ipa import IPA, to_arpabet
 from common.reading.letters import is_spelled
 from common.reading.rules import Language, Rules, Scanner
@@ -46,15 +45,6 @@ PATTERNS = {"SYMBOLS": quantities.SYMBOLS, "ROMAN": numbers.ROMAN, "NO_INITIALS"
 RULES = Path(__file__).with_name("rules.tsv")
 
 
-class _Segment(NamedTuple):
-    """A stretch of a text and its words; `is_new` where a rule produced them."""
-
-    start: int
-    end: int
-    words: str
-    is_new: bool
-
-
 def read_english(text: str) -> str:
     """Write numbers, abbreviations and signs as American English words; {braces} and the case of words stay.
 
@@ -70,46 +60,29 @@ def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
     Returns the words, and for each place its index in them, except for places inside a stretch that a rule replaces.
     """
     origins = {place: place for place in places}
-    if formulas := list(find_formulas(text)):
-        text, origins = _join_segments(list(_speak_formulas(text, formulas)), origins)
+    text, origins = _replace(text, find_formulas(text), origins)
     if not text.isascii():
-        text, origins = _join_segments(list(_normalise_signs(text)), origins)
+        text, origins = _replace(text, _normalise_signs(text), origins, divides=False)
     if _FOREIGN_NUMBER.search(text):
-        text, origins = _join_segments(list(_replace(text, scanner("notation"))), origins)
-    is_all_caps = _is_all_caps(text)
-    return _join_segments(list(_replace(text, scanner("capitals" if is_all_caps else "text"), is_all_caps)), origins)
+        text, origins = _replace(text, scanner("notation").read(text), origins)
+    if _is_all_caps(text):
+        found = ((start, end, words.upper()) for start, end, words in scanner("capitals").read(text))
+        return _replace(text, found, origins)
+    return _replace(text, scanner("text").read(text), origins)
 
 
-def _speak_formulas(text: str, formulas: Iterable[Formula]) -> Iterator[_Segment]:
-    end = 0
-    for formula in formulas:
-        yield _Segment(end, formula.start, text[end : formula.start], False)
-        yield _Segment(*formula, True)
-        end = formula.end
-    yield _Segment(end, len(text), text[end:], False)
+def _replace(
+    text: str, found: Iterable[tuple[int, int, str]], origins: dict[int, int], divides: bool = True
+) -> tuple[str, dict[int, int]]:
+    """Replace stretches of a text by words, (start, end, words), with spaces around them if they divide words: MP3, 4x4.
 
-
-def _replace(text: str, scanner: Scanner, is_all_caps: bool = False) -> Iterator[_Segment]:
-    """Yield the stretches of a text, with words where a rule applies."""
-    end = 0
-    for rule, match in scanner.find(text):
-        words = rule.read(match)
-        yield _Segment(end, match.start(), text[end : match.start()], False)
-        yield _Segment(match.start(), match.end(), words.upper() if is_all_caps else words, True)
-        end = match.end()
-    yield _Segment(end, len(text), text[end:], False)
-
-
-def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[str, dict[int, int]]:
-    """Join segments, with spaces around new words: MP3, 4x4. Move the places of `origins` (place: index) along.
-
-    Places inside new words are left out.
+    Moves the places of `origins` (place: index) along. Places inside new words are left out.
     """
     parts: list[str] = []
     length, was_new, was_left_out = 0, False, False
     indices, moved = sorted(set(origins.values())), {}
     following = 0
-    for start, end, words, is_new in segments:
+    for start, end, words, is_new in _all_stretches(text, found, divides):
         at_start = length
         if words:
             if (is_new or was_new) and parts and _would_join(parts[-1][-1], words, was_left_out):
@@ -128,6 +101,18 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
                 moved[index] = first + index - start
             following += 1
     return "".join(parts), {place: moved[index] for place, index in origins.items() if index in moved}
+
+
+def _all_stretches(
+    text: str, found: Iterable[tuple[int, int, str]], divides: bool
+) -> Iterator[tuple[int, int, str, bool]]:
+    """Yield the stretches of a text that stay, and the new ones between; True for those that divide words."""
+    done = 0
+    for start, end, words in found:
+        yield done, start, text[done:start], False
+        yield start, end, words, divides
+        done = end
+    yield done, len(text), text[done:], False
 
 
 def _would_join(last: str, words: str, is_left_out: bool) -> bool:
@@ -161,19 +146,17 @@ def _is_all_caps(text: str) -> bool:
     return len(words) > 1 and are_words and not any(character.islower() for character in plain)
 
 
-def _normalise_signs(text: str) -> Iterator[_Segment]:
+def _normalise_signs(text: str) -> Iterator[tuple[int, int, str]]:
     """Map digits, fractions and signs of all scripts to those of the rules; letters stay, since cleaners transliterate them."""
-    end = 0
     for match in re.finditer(rf"{_BRACED}|{IPA}|[^\x00-\x7f]", text):
         if match[0][0] == "{":
             continue
-        yield _Segment(end, match.start(), text[end : match.start()], False)
-        before, end = text[end : match.start()][-1:], match.end()
+        start, end = match.span()
         plain = _normalise_character(match[0]) if len(match[0]) == 1 else to_arpabet(match[0])
         if _FRACTION in plain:  # ½ is 1⁄2, and 2½ 2 1⁄2
-            plain = f"{' ' if before in _DIGITS else ''}{plain}{' ' if text[end : end + 1] in _DIGITS else ''}"
-        yield _Segment(match.start(), end, plain, False)
-    yield _Segment(end, len(text), text[end:], False)
+            before, after = (" " if text[place : place + 1] in _DIGITS else "" for place in (max(start - 1, 0), end))
+            plain = f"{before}{plain}{after}"
+        yield start, end, plain
 
 
 def _normalise_character(character: str) -> str:

@@ -255,6 +255,10 @@ class Scanner:
                 yield rule, match
                 end = match.end()
 
+    def read(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield the stretches of a text to which rules apply, and the words for each."""
+        return ((*match.span(), rule.read(match)) for rule, match in self.find(text))
+
     def _compile(self, place: str) -> tuple[re.Pattern[str], list[Rule]]:
         """The rules that may begin at a place, in the order of the file, with an empty group behind each in one pattern."""
         places = self._language.places
