@@ -4,38 +4,11 @@ from __future__ import annotations
 
 import re
 
-from common.reading.context import after
 from common.reading.letters import initials
-from common.reading.numbers import (
-    cardinal,
-    digits,
-    groups_of_digits,
-    is_year,
-    number,
-    number_or_year,
-    ordinal,
-    two_digits,
-)
-from common.reading.quantities import unit, unit_names
+from common.reading.numbers import cardinal, digits, is_year, number, number_or_year, ordinal, two_digits
 from common.reading.tables import readings
 
 _BIBLE, _DASHES = readings("bible"), readings("numbered with a dash")
-
-
-def seven_digits(prefix: str, line: str) -> str:
-    """Local telephone number, "555-1234", or a range of round numbers, "500-1000"."""
-    if prefix[-1] == "0" and line[-1] == "0" and line[0] != "0":
-        return f"{cardinal(prefix)} to {number_or_year(line)}"
-    return groups_of_digits(f"{prefix}-{line}")
-
-
-def number_with_dashes(number: str) -> str:
-    """Number with dashes: "978-0-306-40615-7" digit by digit, "90-60-90" and the record "10-3-1" as numbers."""
-    groups = number.replace("–", "-").split("-")
-    are_numbers = all(len(group) < 3 and group[0] != "0" for group in groups) and any(
-        len(group) == 2 for group in groups
-    )
-    return ", ".join(map(cardinal, groups)) if are_numbers else groups_of_digits(number)
 
 
 def number_with_points(number: str) -> str:
@@ -54,10 +27,9 @@ def code(words: str, letters: str, number: str) -> str:
     return f"{words} {said}".lstrip()
 
 
-def flight(words: str, airline: str | None, number: str) -> str:
-    """Flight digit by digit, behind the letters of its airline."""
-    letters = " ".join(airline or "")
-    return f"{words} {letters} {digits(number) if len(number) > 2 else cardinal(number)}".replace("  ", " ")
+def figures(number: str) -> str:
+    """Digits one by one, but two as a number."""
+    return digits(number) if len(number) > 2 else cardinal(number)
 
 
 def pairs(number: str) -> str:
@@ -83,16 +55,6 @@ def serial(name: str, groups: str) -> str:
     return f"{initials(name)} {', '.join(said)}"
 
 
-def telephone(number: str, extension: str | None = None) -> str:
-    """Digits of a telephone number, with or without an extension: 555-555-5678 x12."""
-    plus = "plus " if number.startswith("+") else ""
-    if extension is None:
-        return plus + groups_of_digits(number)
-    return (
-        f"{plus}{groups_of_digits(number)} extension {cardinal(extension) if len(extension) < 3 else digits(extension)}"
-    )
-
-
 def numbered_book(number: str | None, book: str) -> str:
     """Book of the Bible: 1 Cor. and II Samuel are the first and the second of them."""
     which = f"{ordinal(number if number.isdigit() else str(len(number)))} " if number else ""
@@ -110,29 +72,3 @@ def parts_of_number(word: str, first: str, last: str) -> str:
     """Number in two parts behind a word, Figure 3-1, Section 4-2; a range where its table says so: chapter 3-5."""
     between = _DASHES[word.lower()] if int(first) < int(last) else "dash"
     return f"{number_or_year(first)} {between} {number_or_year(last)}"
-
-
-def times(match: re.Match[str]) -> str:
-    """Word for a cross between two numbers: 6 x 10^23, 3 × 4, a 4x4, a 4×400 m relay."""
-    if re.match(r"[1-9]00(?:\s?m(?:eters?)?)?\s(?:relay|medley|free)", after(match)):
-        return "by"
-    return "times" if "×" in match[0] or re.match(r"10[\^⁻⁰¹²³⁴-⁹]", after(match)) else "by"
-
-
-_RAISED, _POWERS = "⁰¹²³⁴⁵⁶⁷⁸⁹", readings("size")
-
-
-def power(minus: str, exponent: str) -> str:
-    """Power of a number in raised digits: 10⁶."""
-    number = "".join(str(_RAISED.index(digit)) for digit in exponent)
-    return f"to the minus {cardinal(number)}" if minus else f"to the {ordinal(number)}"
-
-
-def unit_with_power(symbol: str, exponent: str | None) -> str:
-    """Unit behind "per": km², km2."""
-    return f"{_POWERS[exponent]} {unit(symbol)}" if exponent else unit(symbol)
-
-
-def ratio(symbol: str, size: str | None, per: str, exponent: str | None) -> str:
-    """Unit per unit: kg/m³, m³/s."""
-    return f"{_POWERS[size] + ' ' if size else ''}{unit_names(symbol)[1]} per {unit_with_power(per, exponent)}"

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from common.reading.numbers import cardinal, decimal, fraction
+from common.reading.numbers import cardinal, decimal, fraction, ordinal
 from common.reading.quantities import SYMBOLS
 from common.reading.tables import any_of, behind, readings, words
 
@@ -46,7 +46,7 @@ _TOKEN = re.compile(
 _SIGNAL = re.compile(
     r"[-=<>≤≥≠≈≡≦≧⊆⋈±÷√∙⋅·∗∕^→⇌−⁺⁻+*/×(]"
     r"(?:(?<=[^-+*/×(])|(?<=\s-)(?=\s)|(?<=\*\*)|(?:(?<=[\w)][+*/×])|(?<=[\w)]\s[+*/×]))(?=\s?[\w(])|(?<=\w\())"
-    r"|(?<=[0-9])-(?=[0-9]{1,9}[?.])"
+    r"|(?<=[0-9])(?:-(?=[0-9]{1,9}[?.])|⁻?[⁰¹²³⁴-⁹])"
 )
 _ASKED = re.compile(behind(words("asks for a result")))
 _RELATIONS = frozenset("=≠≤≥≈<>≡≦≧⊆⋈") | {"<=", ">=", "!="}
@@ -88,7 +88,10 @@ class _Part(NamedTuple):
 
 
 def find_formulas(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield where the formulas of a text start and end, and their words. Takes linear time: a trial reads a bounded stretch, and what it has read is not tried again."""
+    """Yield where the formulas of a text start and end, and their words.
+
+    Takes linear time: a trial reads a bounded stretch, and what it has read is not tried again.
+    """
     if not _SIGNAL.search(text):
         return
     tokens = list(_TOKEN.finditer(text))
@@ -187,6 +190,8 @@ def _is_formula(parts: list[_Part], is_asked: bool) -> bool:
     signs = {part.text for part in operators}
     if len(parts) == 1:
         return parts[0].kind == "compound" and parts[0].text[-1] in "⁺⁻"
+    if [part.kind for part in parts] == ["number", "power"]:
+        return parts[1].text[0] != "^"
     letters = {part.text for part in parts if part.is_letter}
     names = [part for part in parts if part.is_name]
     compounds = [part for part in parts if part.kind == "compound" and not part.is_letter]
@@ -278,8 +283,10 @@ def _power(written: str, is_of_number: bool) -> str:
     exponent = written.removeprefix("^").translate(_PLAIN)
     if exponent in _POWERS and not (is_of_number and written[0] == "^"):
         return _POWERS[exponent]
-    minus = _SIGNS["-"] if exponent.startswith("-") else ""
-    return " ".join(filter(None, (_SIGNS["**"], minus, _number(exponent.removeprefix("-")))))
+    if written[0] != "^" and exponent.isdigit():
+        return f"to the {ordinal(exponent)}"
+    minus = f"{_SIGNS['-']} " if exponent.startswith("-") else ""
+    return f"{_SIGNS['^' if written[0] == '^' else '⁰']} {minus}{_number(exponent.removeprefix('-'))}"
 
 
 # --- LaTeX ---

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from common.reading.context import after
 from common.reading.dates import month
 from common.reading.numbers import cardinal, digits, number_or_year, ordinal, roman
 from common.reading.tables import any_of, readings, words
@@ -63,10 +62,10 @@ def in_capitals(word: str, ending: str | None) -> str:
     return letters(word, ending) if is_plain and not re.fullmatch(NO_INITIALS, word) else word + (ending or "")
 
 
-def shout(match: re.Match[str]) -> str:
+def shout(words: str, following: str | None) -> str:
     """Neighbouring words in capitals: if one of them is no initialism, those that may be words are words."""
-    parts = re.split("([A-Z]+)", match[1])
-    if len(parts) > 3 and parts[-2] in _ALSO_WORDS and re.match(r"\s[A-Z][a-z]", after(match)):  # NASA, US Navy
+    parts = re.split("([A-Z]+)", words)
+    if len(parts) > 3 and parts[-2] in _ALSO_WORDS and following:  # NASA, US Navy
         return _shout_of(parts[:-2]) + letters(parts[-2])
     return _shout_of(parts)
 

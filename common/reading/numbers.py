@@ -41,10 +41,10 @@ def digits(number: str) -> str:
 
 
 def groups_of_digits(number: str) -> str:
-    """Names of all digits, with a pause between groups: "555-1234"."""
+    """Names of all digits, with a pause between groups: "555-1234", "+44 20 7946 0958"."""
     groups = re.findall("[0-9]+", number)
     pause = ", " if any(len(group) > 1 for group in groups) else " "
-    return pause.join(map(digits, groups))
+    return ("plus " if number[0] == "+" else "") + pause.join(map(digits, groups))
 
 
 def cardinal(number: str) -> str:
@@ -133,8 +133,8 @@ def number(written: str) -> str:
 
 
 def groups_of_numbers(groups: str) -> str:
-    """Names of numbers with colons between."""
-    return ", ".join(map(cardinal, groups.split(":")))
+    """Names of numbers with colons or dashes between."""
+    return ", ".join(map(cardinal, re.split("[:–-]", groups)))
 
 
 def numeral(letters: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from common.reading.context import after, before
 from common.reading.numbers import cardinal, decimal, fraction, mixed_number, number_or_year, plural
 from common.reading.tables import SIGNED, UNITS, any_of, readings
 
 _TWINS = str.maketrans("μΩ", "µΩ")  # Greek mu and omega for the signs of micro and ohm
 SYMBOLS = any_of(readings("plain unit")).replace("°", r"°\s?").replace("µ", "[µμ]").replace("Ω", "[ΩΩ]")
 _COUNTRIES, _SCALES, _POWERS = readings("dollar"), readings("scale"), readings("size")
-_FEET = "'’′"
+_UNIT = re.compile(r"(?:(sq|cu)\.?\s)?(.+?)(?:\^?([23²³]))?")
+_MARKS = readings("mark of a length")
+_AROUND = 60  # characters on each side that tell of degrees
 _WEATHER = re.compile("|".join(readings("about weather")), re.I)
 
 
@@ -72,109 +73,79 @@ def scale(short: str) -> str:
     return _SCALES[short.lower()]
 
 
-def unit(symbol: str) -> str:
-    """Name of a unit in the singular."""
-    return unit_names(symbol)[0]
-
-
 def amount(number: str, name: str) -> str:
     """Number of something whose plural is regular."""
     return f"{decimal(number)} {name}{'' if number == '1' else 's'}"
 
 
-def length(number: str, mark: str) -> str:
-    """Length in feet or inches, by a mark or a symbol."""
-    return f"{decimal(number)} {UNITS['ft' if mark in _FEET or mark == 'ft' else 'in'][number != '1']}"
+def unit_names(written: str) -> tuple[str, str]:
+    """Singular and plural of a unit: sq. ft, m², km/h, m/s²."""
+    whole, _, per = written.partition("/")
+    square, symbol, power = _UNIT.fullmatch(whole).groups()  # type: ignore[union-attr]  # it matches any text
+    plain = "".join(symbol.split()).translate(_TWINS)  # "° C"
+    names = UNITS[_MARKS.get(plain) or plain.replace("floz", "fl oz").replace("fl.oz", "fl oz")]
+    size = _POWERS.get(square or power or "")
+    one, many = (f"{size} {name}" if size else name for name in names)
+    if not per:
+        return one, many
+    return f"{one} per {unit(per)}", f"{many} per {unit(per)}"
 
 
-def unit_names(symbol: str) -> tuple[str, str]:
-    """Singular and plural of a unit from its symbol."""
-    return UNITS["".join(symbol.split()).translate(_TWINS).replace("floz", "fl oz").replace("fl.oz", "fl oz")]  # "° C"
+def unit(written: str) -> str:
+    """Name of a unit in the singular; seconds are squared."""
+    name = unit_names(written)[0]
+    size, _, second = name.partition(" ")
+    return f"second {'squared' if size == 'square' else 'cubed'}" if second == "second" else name
 
 
-def _power_of(unit: str, power: str | None) -> str:
-    """Unit with a power: cubic meter, but second squared."""
-    size = _POWERS.get(power or "")
-    return (
-        f"{unit} {'squared' if size == 'square' else 'cubed'}"
-        if size and unit == "second"
-        else f"{size or ''} {unit}".lstrip()
-    )
+def units(written: str) -> str:
+    """Name of a unit in the plural."""
+    return unit_names(written)[1]
 
 
-def _unit(
-    prefix: str | None, symbol: str, power: str | None, per: str | None, per_power: str | None
-) -> tuple[str, str]:
-    """Singular and plural name of a unit, from the groups of _UNIT."""
-    one, many = unit_names(symbol)
-    if size := _POWERS.get(prefix or power or ""):
-        one, many = f"{size} {one}", f"{size} {many}"
-    if per:
-        suffix = f" per {_power_of(unit_names(per)[0], per_power)}"
-        one, many = one + suffix, many + suffix
-    return one, many
+def measure(number: str, written: str) -> str:
+    """Number with a unit: 5 km, 10"."""
+    return f"{decimal(number)} {unit_names(written)[number != '1']}"
 
 
-def quantity(
-    article: str | None,
-    number: str,
-    dash: str,
-    prefix: str | None,
-    symbol: str,
-    power: str | None,
-    per: str | None,
-    per_power: str | None,
-    noun: str | None,
-) -> str:
-    """Number with a unit: 5 km as five kilometers, 5-km as five-kilometer."""
-    one, many = _unit(prefix, symbol, power, per, per_power)
-    if dash == "-":
-        return f"{decimal(number)}-{one}"
-    is_single = number == "1" or (article is not None and noun is not None)
-    return f"{decimal(number)} {one if is_single else many}"
+def quantity(article: str | None, number: str, dash: str, written: str, noun: str | None) -> str:
+    """Number with a unit: 5 km as five kilometers, 5-km as five-kilometer, a 5 km run with the unit in the singular."""
+    if dash == "-" or (article is not None and noun is not None):
+        return f"{decimal(number)}{dash if dash == '-' else ' '}{unit_names(written)[0]}"
+    return measure(number, written)
 
 
-def feet_and_inches(feet: str, inches: str) -> str:
-    """Height or length: 5'10"."""
-    foot, inch = UNITS["ft"][feet != "1"], UNITS["in"][inches != "1"]
-    return f"{cardinal(feet)} {foot} {decimal(inches)} {inch}"
-
-
-def scientific(number: str, sign: str, power: str, *unit: str | None) -> str:
+def scientific(number: str, sign: str, power: str, written: str | None) -> str:
     """Number with an exponent, with or without a unit: 1e-5, 3e8 m/s."""
     words = f"{decimal(number)} E {'minus ' if sign in ('-', '−') else ''}{cardinal(str(int(power)))}"
-    return words if unit[1] is None else f"{words} {_unit(*unit)[1]}"  # type: ignore[arg-type]
-
-
-def mark(number: str | None, mark: str | None, other: str | None, _: str | None) -> str:
-    """Inches or feet before a noun or a direction: a 27" monitor, 6' long; the noun has the unit in the singular."""
-    return f"{decimal(number or other or '')} {UNITS['ft' if mark and mark in _FEET else 'in'][0]}"
+    return f"{words} {units(written)}" if written else words
 
 
 def degrees(match: re.Match[str]) -> str:
     """Degrees, if the number is no place's or the text is of weather, ovens or fevers: 98.6F, 29F in Boston today."""
     number, scale = match.groups()
-    are_degrees = (scale == "F" and len(number) > 2) or _WEATHER.search(before(match) + after(match))
-    return f"{decimal(number)} {UNITS['°' + scale][1] if are_degrees else scale}"
+    around = match.string[max(0, match.start() - _AROUND) : match.end() + _AROUND]
+    are_degrees = (scale == "F" and len(number) > 2) or _WEATHER.search(around)
+    return f"{decimal(number)} {units('°' + scale) if are_degrees else scale}"
 
 
-def part(numerator: str, denominator: str, noun: str | None, *unit: str | None) -> str:
+def part(numerator: str, denominator: str, noun: str | None, written: str | None) -> str:
     """Fraction, with or without a unit: 1/2, 1/10th, 3/4-inch and 3/4 lb."""
-    words = fraction(numerator, denominator, attributive=noun is not None)
     if numerator == denominator:
         return f"{cardinal(numerator)} out of {cardinal(denominator)}"
-    if unit[1] is None:
+    words = fraction(numerator, denominator, attributive=noun is not None)
+    if not written:
         return words
-    one, many = _unit(*unit)  # type: ignore[arg-type]  # unit[1], the symbol, is a str here
+    one, many = unit_names(written)
     if int(numerator) == 1:
         return f"{words} {one}"
     article = "an" if one[0] in "aeio" or one == "hour" else "a"
     return f"{words} of {article} {one}" if int(numerator) < int(denominator) else f"{words} {many}"
 
 
-def mixed_quantity(whole: str, numerator: str, denominator: str, *unit: str | None) -> str:
+def mixed_quantity(whole: str, numerator: str, denominator: str, written: str | None) -> str:
     """Mixed number, with or without a unit: 2 1/2 and 2 1/2 lbs."""
-    many = "" if unit[1] is None else " " + _unit(*unit)[1]  # type: ignore[arg-type]
+    many = f" {units(written)}" if written else ""
     if int(numerator) < int(denominator):
         return mixed_number(whole, numerator, denominator) + many
     return f"{cardinal(whole)} {fraction(numerator, denominator)}{many}"
