@@ -25,6 +25,7 @@ from common.reading.tables import any_of, behind, readings, words
 
 _SIGNS, _FUNCTIONS, _POWERS = readings("sign of a formula"), readings("function"), readings("power of a formula")
 _OPERATORS = [sign for sign in _SIGNS if not set(sign) & set(" f√|⁺⁻")]  # what stands between operands
+_SLASHED = frozenset(words("with a slash"))
 _WORDS = frozenset(map(str.lower, words("short word"))) - frozenset(words("product of letters"))
 _PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
 _LETTER = "[^\\W\\d_¹²³⁰⁴-⁹ⁿ₀-₉]"
@@ -109,8 +110,8 @@ def find_formulas(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """True for a stretch that is no part of an address, a path or a flag."""
-    return re.match(r"[\w?&/.@#$'’\\-]", text[start - 1 : start]) is None and (
+    """True for a stretch that is no abbreviation, a/k/a, and no part of an address, a path or a flag."""
+    return text[start:end].lower() not in _SLASHED and re.match(r"[\w?&/.@#$'’\\-]", text[start - 1 : start]) is None and (
         re.match(r"[^\w&/@#$'’\\-]?(?![\w/])|[^\w.&/@#$'’\\-]", text[end : end + 2]) is not None
     )
 
