@@ -33,15 +33,14 @@ _PARTS = rf"(?:{any_of(words('element'))})(?![a-z])[0-9₀-₉]*"
 _UNIT = rf"(?:{SYMBOLS})(?:\^?[23]|[²³])?(?![\w(^])"
 _RATIO = rf"(?:{SYMBOLS})(?:\^?[23]|[²³])?/(?:{SYMBOLS}|s)(?:\^?[23]|[²³])?(?![\w(^])"
 _NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,40})(?:\.[0-9]{1,40})?|(?<![\w.])\.[0-9]{1,40})(?![0-9]|[.,][0-9])"
-_TOKEN = re.compile(
+_TOKEN = (
     rf"(?P<fraction>(?<![/.,0-9])[0-9]{{1,3}}/[0-9]{{1,3}}(?![/0-9]|\.[0-9]))"
     rf"|(?P<amount>[$£€](?:{_NUMBER})|(?:{_NUMBER})(?:%|°[CF]?|\s?{_RATIO}|(?:\s|(?=[^\W\d_]{{2}})){_UNIT}))"
     rf"|(?P<number>{_NUMBER})"
     rf"|(?P<compound>(?:{_PARTS}|\((?:{_PARTS}){{1,4}}\)[0-9₀-₉]+){{1,12}}[²³⁴]?[⁺⁻]?(?![^\W_]))"
     rf"|(?P<word>{_LETTER}+(?:-{_LETTER}{{2,}})*(?:_[^\W_]+|[₀-₉]+)?|∞)"
     r"|(?P<power>\^(?:-?[0-9]+|-?[A-Za-z]\b)|⁻?[⁰¹²³⁴-⁹]+|ⁿ)"
-    rf"|(?P<sign>{any_of(_OPERATORS)})|(?P<open>\()|(?P<close>\))|(?P<bar>\|)|(?P<root>√)|(?P<space>[ \u00a0])|(?P<other>.)",
-    re.DOTALL,
+    rf"|(?P<sign>{any_of(_OPERATORS)})|(?P<open>\()|(?P<close>\))|(?P<bar>\|)|(?P<root>√)|(?P<space>[ \u00a0])|(?P<other>.)"
 )
 # Signs of formulas alone, and those of prose where they may stand in one; a text without them takes no time.
 _SIGNAL = re.compile(
@@ -95,7 +94,7 @@ def find_formulas(text: str) -> Iterator[tuple[int, int, str]]:
     """
     if not _SIGNAL.search(text):
         return
-    tokens = list(_TOKEN.finditer(text))
+    tokens = _tokens(text)
     place = 0
     while place < len(tokens):
         parts, following = _parse(tokens, place)
@@ -109,10 +108,16 @@ def find_formulas(text: str) -> Iterator[tuple[int, int, str]]:
         place = max(following, place + 1)
 
 
+def _tokens(text: str) -> list[re.Match[str]]:
+    return list(re.compile(_TOKEN, re.DOTALL).finditer(text))  # compiled at the first text with a formula
+
+
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """True for a stretch that is no abbreviation, a/k/a, and no part of an address, a path or a flag."""
-    return text[start:end].lower() not in _SLASHED and re.match(r"[\w?&/.@#$'’\\-]", text[start - 1 : start]) is None and (
-        re.match(r"[^\w&/@#$'’\\-]?(?![\w/])|[^\w.&/@#$'’\\-]", text[end : end + 2]) is not None
+    return (
+        text[start:end].lower() not in _SLASHED
+        and re.match(r"[\w?&/.@#$'’\\-]", text[start - 1 : start]) is None
+        and (re.match(r"[^\w&/@#$'’\\-]?(?![\w/])|[^\w.&/@#$'’\\-]", text[end : end + 2]) is not None)
     )
 
 
@@ -321,7 +326,7 @@ def read_latex(text: str) -> str:
 
 
 def _read_marked(written: str) -> str:
-    tokens = list(_TOKEN.finditer(_without_commands(written)))
+    tokens = _tokens(_without_commands(written))
     said, place = [], 0
     while place < len(tokens):
         parts, following = _parse(tokens, place)

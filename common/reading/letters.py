@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from common.reading.dates import month
-from common.reading.numbers import cardinal, digits, number_or_year, ordinal, roman
+from common.reading.numbers import digits, number_or_year, ordinal
 from common.reading.tables import any_of, readings, words
 
 # Read letter by letter, though they look like words. Those without a vowel need no entry, nor those of two or three letters
@@ -20,7 +19,6 @@ NO_INITIALS = "MR|MRS|MS|DR|ST|MT|JR|SR|FT|LT|NTH|PSST|TSK|PFFT|S?HM+|SHH*|[BG]R
 _ONSET, _CODA = any_of(words("onset")), any_of(words("coda"))
 _PRONOUNCEABLE = re.compile(rf"(?:[^AEIOUY]|{_ONSET})?[AEIOUY](?:.*[AEIOUY])?(?:[^AEIOUY]|{_CODA})?")
 _VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
-_BEFORE_NUMBER, _DAYS = readings("before number"), readings("day")
 _SPELLED_IN_ADDRESSES = readings("spelled in an address") | readings("spelled in small letters")
 _SIGNS_IN_ADDRESSES = readings("sign in an address")
 
@@ -76,23 +74,6 @@ def _shout_of(parts: list[str]) -> str:
         part if len(part) == 1 or (is_shout and part in _ALSO_WORDS) else initials(part) for part in parts[1::2]
     ]
     return "".join(parts)
-
-
-def numbered_part(word: str, numeral: str, last: str | None = None) -> str:
-    """Part with a Roman numeral, or a range of them: Chapter XIV, pp. iv-vi."""
-    until = f" to {cardinal(str(roman(last)))}" if last else ""
-    return f"{initials(_BEFORE_NUMBER.get(word.rstrip('.'), word))} {cardinal(str(roman(numeral)))}{until}"
-
-
-def ordinal_range(first: str, last: str | None) -> str:
-    """Ordinal of a Roman numeral, or of two: VI-VII."""
-    until = f" to {ordinal(str(roman(last)))}" if last else ""
-    return ordinal(str(roman(first))) + until
-
-
-def day_or_month(name: str) -> str:
-    """Full name of a day or a month."""
-    return _DAYS.get(name) or (name if name in _DAYS.values() else month(name))
 
 
 def street_name(name: str) -> str:

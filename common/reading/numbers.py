@@ -137,14 +137,14 @@ def groups_of_numbers(groups: str) -> str:
     return ", ".join(map(cardinal, re.split("[:–-]", groups)))
 
 
-def numeral(letters: str) -> str:
-    """Name of a Roman numeral."""
-    return cardinal(str(roman(letters)))
+def numeral(letters: str, last: str | None = None) -> str:
+    """Name of a Roman numeral, or of a range: Chapter XIV, pp. iv-vi."""
+    return cardinal(str(roman(letters))) + (f" to {numeral(last)}" if last else "")
 
 
-def rank(letters: str) -> str:
-    """Ordinal of a Roman numeral."""
-    return ordinal(str(roman(letters)))
+def rank(letters: str, last: str | None = None) -> str:
+    """Ordinal of a Roman numeral, or of a range: VI-VII."""
+    return ordinal(str(roman(letters))) + (f" to {rank(last)}" if last else "")
 
 
 def roman(numeral: str) -> int:

@@ -95,6 +95,7 @@ class Rules:
     ) -> None:
         self._path, self._classes, self._speakers, self._compiles = path, classes, speakers, compiles
         self._patterns, self._number, self._columns = dict(patterns), 0, list[str]()
+        self._known: dict[str, str] = {}  # abbreviations, since one class stands in many patterns
         checked = partial(Rules, path, classes, speakers, patterns, compiles=True)
         self._language = Language({}, {}, lambda: checked().load())
 
@@ -142,7 +143,8 @@ class Rules:
         ] = []  # of abbreviations as written, and the characters by which each makes it longer
         parts, end = [], 0
         for found in _REFERENCE.finditer(written):
-            meaning = self._meaning(column, found)
+            meaning = self._known.get(found[0]) or self._meaning(column, found)
+            self._known[found[0]] = meaning
             ends.append((found.end(), len(meaning) - len(found[0])))
             parts += [written[end : found.start()], meaning]
             end = found.end()
@@ -236,24 +238,27 @@ class Scanner:
     def __init__(self, language: Language, headings: Iterable[str]) -> None:
         self._language = language
         self._rules = [rule for heading in headings for rule in language.sections[heading]]
-        self._outermost = [name for name, place in language.places.items() if not place.within]
-        starts = "|".join(f"{language.places[name].pattern}()" for name in self._outermost)
-        self._start = re.compile(f"(?!(?<=[a-z])[a-z])(?:{starts})")  # most places are within words
+        self._places = {name: re.compile(place.pattern) for name, place in language.places.items() if not place.within}
         self._trials = cache(self._compile)
 
     def find(self, text: str) -> Iterator[tuple[Rule, re.Match[str]]]:
         """Yield the rules that apply to a text, from left to right, and what each matches."""
-        end = 0
-        for start in self._start.finditer(text):
-            if start.start() < end or start.lastindex is None:
-                continue
-            pattern, rules = self._trials(self._outermost[start.lastindex - 1])
-            if (found := pattern.match(text, start.start())) and found.lastindex:
-                rule = rules[found.lastindex - 1]
-                match = _compile(rule.pattern).match(text, start.start())
-                assert match is not None
-                yield rule, match
-                end = match.end()
+        trials = [self._trials(name) for name, pattern in self._places.items() if pattern.search(text)]
+        ahead = [pattern.search(text) for pattern, _ in trials]
+        starts = [found.start() if found else len(text) for found in ahead]
+        while (start := min(starts, default=len(text))) < len(text):
+            index = starts.index(start)
+            first = ahead[index]
+            assert first is not None and first.lastindex is not None
+            rule = trials[index][1][first.lastindex - 1]
+            match = _compile(rule.pattern).match(text, start)
+            assert match is not None
+            yield rule, match
+            end = max(match.end(), start + 1)
+            for index, (pattern, _) in enumerate(trials):
+                if starts[index] < end:
+                    ahead[index] = found = pattern.search(text, end)
+                    starts[index] = found.start() if found else len(text)
 
     def read(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield the stretches of a text to which rules apply, and the words for each."""
@@ -267,8 +272,10 @@ class Scanner:
         for name, run in groupby(own, key=itemgetter(0)):
             trials = "|".join(f"(?:{_without_groups(rule.pattern)})()" for _, rule in run)
             runs.append(trials if name == place else f"{places[name].pattern}(?:{trials})")
+        within_words = "(?!(?<=[a-z])[a-z])"  # most places; none of rules
         try:
-            return re.compile("|".join(runs)), [rule for _, rule in own]
+            pattern = re.compile(f"{within_words}{places[place].pattern}(?:{'|'.join(runs) or '(?!)'})")
+            return pattern, [rule for _, rule in own]
         except re.error:
             self._language.check()
             raise

@@ -119,6 +119,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         "small street": small_streets,
         "street anywhere": in_names("s"),
         "in names": in_names("C") | {name: old_states[name] for name in found["old state without another meaning"]},
+        "day or month": found["day"] | found["short month"],
         "name of a day": dict.fromkeys(found["day"].values(), ""),
         "Biblical name": dict.fromkeys(found["bible"].values(), ""),
         "counting with a colon": {f"{word}:": "" for word in found["counting"]},
