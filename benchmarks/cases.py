@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from common.training.arguments import parse_training_arguments
 from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
 from exports.models import ScriptedTacotron2
-from exports.torchscript import script_acoustic
+from exports.torchscript import ScriptedFreeRun, script
 from models import REGISTRY
 from tacotron2.data_function import Tacotron2Batch
 from train import make_state
@@ -129,11 +129,9 @@ def training_case(name: str, make: Callable[[bool, str], TrainingStep], setting:
     reference = ours = make(setting.amp, setting.train_flags)
     if setting.amp != setting.reference_amp or setting.train_flags:
         reference = make(setting.reference_amp, "")
-
-    items = ours.batch.num_items.item()
-    calls = (lambda: reference(plain=True)), (lambda: ours(plain=False))
     title = f"{name}, {setting.numbers} {setting.train_flags}".rstrip()
-    return Case(title, unit, items, *calls)
+    items = ours.batch.num_items.item()
+    return Case(title, unit, items, lambda: reference(plain=True), lambda: ours(plain=False))
 
 
 class TrainingStep:
@@ -200,11 +198,11 @@ def waveglow_step(setting: Setting, channels: int) -> Case:
 
 def decoding(setting: Setting, half: bool) -> Case:
     """Case of a scripted plain decoder, for one text and with a gate that never fires, against the prepared one."""
-    sizes, device, request = setting.sizes, setting.device, Request(half)
+    sizes, device = setting.sizes, setting.device
     numbers = "half-precision weights" if half else "float32"
     options, texts = synthesis_options(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
-    plain, model = (make_ready("acoustic", options, device, how) for how in (None, request))
-    scripted = plain._replace(model=ScriptedTacotron2(script_acoustic(plain.model), plain.model.config))
+    plain, model = (make_ready("acoustic", options, device, how) for how in (None, Request(half)))
+    scripted = plain._replace(model=ScriptedTacotron2(script(ScriptedFreeRun(plain.model)), plain.model.config))
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript profiles the first run and optimises in the second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
@@ -214,28 +212,18 @@ def decoding(setting: Setting, half: bool) -> Case:
         "frames/s",
         sizes.decoder_frames,
         lambda: mels_from_texts(texts, scripted, device, False),
-        lambda: mels_from_texts(texts, model, device, request.half),
+        lambda: mels_from_texts(texts, model, device, half),
         ms_each=True,
     )
-
-
-def waveglow_inference(setting: Setting) -> Iterator[MakeCase]:
-    device = setting.device
-    halves = (False, True) if precision.half_dtype(device, True) else (False,)
-    kinds = [Request(half) for half in halves] + [Request(int8=True)] * can_multiply(device)
-    for request in kinds:
-        yield functools.partial(vocoding, setting._replace(amp=request.half), request)
 
 
 def vocoding(setting: Setting, request: Request) -> Case:
     """Case of a plain vocoder against a fast one, without the denoiser."""
     sizes, device = setting.sizes, setting.device
-    options = synthesis_options(setting, sizes.decoder_frames)
+    options = synthesis_options(setting, sizes.decoder_frames) | {"denoising_strength": 0.0}
     mels = torch.randn(1, AUDIO.n_mel_channels, sizes.vocoder_frames, device=device)
     lengths = torch.tensor([sizes.vocoder_frames])
-    plain, fast = (make_ready("vocoder", options, device, how) for how in (None, request))
-    reference = NeuralVocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
-    ours = NeuralVocoder(fast, AUDIO, device, request.half, 0.9, 0.0)
+    reference, ours = (make_vocoder(options, setting, how) for how in (None, request))
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
     return Case(
         f"{name}, {IN_INT8 if request.int8 else setting.numbers}",
@@ -246,40 +234,20 @@ def vocoding(setting: Setting, request: Request) -> Case:
     )
 
 
-def text_to_wav(setting: Setting) -> Iterator[MakeCase]:
-    """Cases with a sentence of the latency benchmark: text, mels, sound, denoised sound."""
-    kinds = [Request(setting.amp)]
-    if can_multiply(setting.device) and not setting.amp:
-        kinds.append(Request(int8=True))
-    for request in kinds:
-        yield functools.partial(whole_sentence, setting, request)
-
-
 def whole_sentence(setting: Setting, request: Request) -> Case:
-    """Case of both plain models against both fast ones, in 8 bits or the setting's precision."""
-    sizes, device = setting.sizes, setting.device
+    """Case of a sentence of the latency benchmark, from text to denoised sound: both plain models against both fast ones."""
+    sizes = setting.sizes
     options, texts = synthesis_options(setting), [latency.sentence(sizes.input_length)]
-    halves = {True: setting.reference_amp, False: setting.amp}  # the key is True for plain
-    models = {
-        plain: [make_ready(role, options, device, None if plain else request) for role in ("acoustic", "vocoder")]
-        for plain in halves
-    }
-    vocoders = {
-        plain: NeuralVocoder(
-            vocoding, AUDIO, device, halves[plain], options["sigma_infer"], options["denoising_strength"]
-        )
-        for plain, (_, vocoding) in models.items()
-    }
-    steps = latency.decoder_steps(options)
 
-    def synthesise(plain: bool) -> None:
-        latency.synthesise(texts, models[plain][0], vocoders[plain], device, halves[plain])
+    def synthesise(how: Request | None) -> Callable[[], Any]:
+        acoustic, vocoder = make_ready("acoustic", options, setting.device, how), make_vocoder(options, setting, how)
+        half = setting.amp if how else setting.reference_amp
+        return functools.partial(latency.synthesise, texts, acoustic, vocoder, setting.device, half)
 
-    seconds = steps * options["n_frames_per_step"] * SECONDS_PER_FRAME
+    seconds = latency.decoder_steps(options) * options["n_frames_per_step"] * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
-    calls = (lambda: synthesise(True)), (lambda: synthesise(False))
     title = f"{name}, {IN_INT8 if request.int8 else setting.numbers}"
-    return Case(title, "x real time", seconds, *calls)
+    return Case(title, "x real time", seconds, synthesise(None), synthesise(request))
 
 
 def synthesis_options(setting: Setting, frames: int | None = None) -> dict[str, Any]:
@@ -289,11 +257,33 @@ def synthesis_options(setting: Setting, frames: int | None = None) -> dict[str, 
     return vars(latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0])
 
 
-def make_ready(role: str, options: Options, device: torch.device, request: Request | None = None) -> LoadedModel:
+def make_ready(role: str, options: Options, device: torch.device, request: Request | None) -> LoadedModel:
     """Build the model of a role with the same random weights at each call: plain, or fast if there is a request."""
     precision.seed_everything(options["seed"])
     half, int8 = (request or Request())[:2]
     return latency.get_ready(role, options, SynthesisConfig(plain=request is None, half=half, int8=int8), device)
+
+
+def make_vocoder(options: Options, setting: Setting, request: Request | None) -> NeuralVocoder:
+    """Build a vocoder as make_ready does, with its denoiser."""
+    loaded = make_ready("vocoder", options, setting.device, request)
+    numbers = options["sigma_infer"], options["denoising_strength"]
+    return NeuralVocoder(loaded, AUDIO, setting.device, setting.amp if request else setting.reference_amp, *numbers)
+
+
+def requests(device: torch.device, *halves: bool) -> list[Request]:
+    """List the number formats of a row: these, and 8 bits where the device multiplies in them."""
+    return [Request(half) for half in halves] + [Request(int8=True)] * can_multiply(device)
+
+
+def vocoding_cases(setting: Setting) -> list[MakeCase]:
+    halves = (False, True) if precision.half_dtype(setting.device, True) else (False,)
+    return [functools.partial(vocoding, setting._replace(amp=r.half), r) for r in requests(setting.device, *halves)]
+
+
+def sentence_cases(setting: Setting) -> list[MakeCase]:
+    found = requests(setting.device, setting.amp)
+    return [functools.partial(whole_sentence, setting, request) for request in found[: 1 if setting.amp else None]]
 
 
 # By a row's name, what lists its cases: by batch size, number of channels or number format.
@@ -301,6 +291,6 @@ ROWS: dict[str, Callable[[Setting], Iterable[MakeCase]]] = {
     "tacotron2-training": lambda one: [functools.partial(tacotron2_step, one, batch) for batch in one.sizes.batches],
     "waveglow-training": lambda one: [functools.partial(waveglow_step, one, n) for n in one.sizes.training_channels],
     "tacotron2-inference": lambda one: [functools.partial(decoding, one, half) for half in (False, True)],
-    "waveglow-inference": waveglow_inference,
-    "text-to-wav": text_to_wav,
+    "waveglow-inference": vocoding_cases,
+    "text-to-wav": sentence_cases,
 }

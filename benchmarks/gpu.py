@@ -17,6 +17,7 @@ if __name__ == "__main__":
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,14 +25,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.cases import QUICK
 from common import precision
 from common.arguments import positive
-from common.checkpoint.files import last_link
 from common.errors import UsageError, exit_on_user_error
 from common.files import write_text
 from common.options import argument, option, parse_options
@@ -40,18 +39,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAST_LINES = 20  # of a part's output
 # cuBLAS needs a variable for reproducible results.
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONUNBUFFERED": "1"}
-BATCHES = (1, 4, 16, 64, 128)
-TINY = {"Tacotron2": QUICK.tacotron2, "WaveGlow": f"{QUICK.waveglow} --wn-channels {QUICK.inference_channels}"}
-CLOCK = (
-    *("--training-files", "filelists/clock_audio_text_train_filelist.txt"),
-    *("--validation-files", "filelists/clock_audio_text_val_filelist.txt"),
-)
-ROWS = ("tacotron2-training", "waveglow-training", "tacotron2-inference", "waveglow-inference", "text-to-wav")
-# Flags of train.py that choose another way or number format; a compiler takes minutes.
-WAYS = {
-    "tacotron2-training": ("--amp-dtype bfloat16", "--graphs", "--compile"),
-    "waveglow-training": ("--amp-dtype bfloat16", "--recompute", "--compile", "--compile max-autotune"),
-}
+PARTS = Path(__file__).with_name("gpu_parts.txt")
+CLOCK = "--training-files filelists/clock_audio_text_train_filelist.txt"
+CLOCK += " --validation-files filelists/clock_audio_text_val_filelist.txt"
 
 
 class GpuPart(NamedTuple):
@@ -83,53 +73,28 @@ class GpuOptions:
 
 
 def parts(options: GpuOptions) -> Iterator[GpuPart]:
-    """All parts, the cheapest and most informative first."""
-    device = ["--cpu"] * (options.device == "cpu")
-    of_sound = [file for file in gpu_tests() if "audio" in file.parts]
-    others = [file for file in gpu_tests() if file not in of_sound]
-    tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
-    yield GpuPart("tests", (*tests, *map(str, others[: 1 if options.quick else None])), 600)
-    for number, batch in product(("--fp16", ""), BATCHES[: 2 if options.quick else None]):
-        words = (
-            f"-m benchmarks.latency -bs {batch} --num-iters {2 if options.quick else 20} --warmup 1 {number}".split()
-        )
-        words += f"{' '.join(TINY.values())} -il 12".split() if options.quick else ["--wn-channels", "256"]
-        name = f"text-to-wav {number or 'tf32'} {batch}"
-        yield GpuPart(name, (*words, "-o", str(options.output), *device), 240)
-    yield GpuPart("tests of sound", (*tests, *map(str, of_sound)), 300)
-    for amp, row in product((["--amp"], []), ROWS):
-        yield _speed(options, row, *amp)
-    for model, amp in product(TINY, (["--amp"], [])):
-        tiny = TINY[model].split() if options.quick else []
-        words = ("train.py", "-m", model, "--dry-run", "-o", str(options.output / "train"))
-        words = (*words, *CLOCK, *amp, *tiny, *device)
-        yield GpuPart(f"memory {model} {'float16' if amp else 'tf32'}", words, 300)
-    yield from _sharpening(options, device)
-    for row, ways in WAYS.items():
-        for way in ways:
-            yield _speed(options, row, "--amp", f"--train-flags={way}")
-
-
-def _sharpening(options: GpuOptions, device: list[str]) -> Iterator[GpuPart]:
-    """An epoch of a full-size WaveGlow, for a checkpoint, then ten minutes of training through its inverse."""
-    folder, tiny = options.output / "train", TINY["WaveGlow"].split() if options.quick else []
-    words = ("train.py", "-m", "WaveGlow", "--epochs", "1", "-o", str(folder), *CLOCK, "--amp", *tiny, *device)
-    yield GpuPart("epoch WaveGlow float16", words, 300)
-    words = ("-m", "scripts.sharpen_vocoder", str(last_link(folder, "WaveGlow")), CLOCK[1], *device)
-    limit = ("--steps", "2") if options.quick else ("--minutes", "10")
-    yield GpuPart("sharpen WaveGlow", (*words, "-o", str(folder / "sharp.pt"), *limit), 780)
+    """All parts of gpu_parts.txt, the cheapest and most informative first; the words in braces depend on the options."""
+    of_sound = [str(file) for file in gpu_tests() if "audio" in file.parts]
+    others = [str(file) for file in gpu_tests() if str(file) not in of_sound]
+    values = {
+        **{"tests": shlex.join(others), "sound_tests": shlex.join(of_sound), "clock": CLOCK},
+        **{"out": shlex.quote(str(options.output)), "cpu": "--cpu" if options.device == "cpu" else ""},
+        **{"tacotron2": "", "waveglow": "", "sentence": "--wn-channels 256 --num-iters 20", "repeats": "--repeats 5"},
+        "limit": "--minutes 10",
+    }
+    if options.quick:
+        values |= {"tests": others[0], "tacotron2": QUICK.tacotron2, "sentence": "-il 12 --num-iters 2"}
+        values |= {"waveglow": f"{QUICK.waveglow} --wn-channels {QUICK.inference_channels}"}
+        values |= {"repeats": "--repeats 1 --quick", "limit": "--steps 2"}
+    for line in PARTS.read_text(encoding="utf-8").splitlines():
+        limit, name, words = line.split(" | ")
+        yield GpuPart(name, tuple(shlex.split(words.format_map(values))), int(limit))
 
 
 def gpu_tests() -> list[Path]:
     """The files with tests marked gpu. Collecting all tests with pytest would need everybody's packages."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [file.relative_to(ROOT) for file in files if "\n@pytest.mark.gpu\n" in file.read_text(encoding="utf-8")]
-
-
-def _speed(options: GpuOptions, row: str, *flags: str) -> GpuPart:
-    words = ["-m", "benchmarks.speed", "--rows", row, "--repeats", "1" if options.quick else "5", *flags]
-    words += [*["--cpu"] * (options.device == "cpu"), *["--quick"] * options.quick]
-    return GpuPart(" ".join(["speed", row, *flags]), (*words, "-o", str(options.output / "speed")), 600)
 
 
 def run(part: GpuPart, limit: float) -> PartOutcome:

@@ -109,7 +109,11 @@ def main(argv: list[str] | None = None) -> None:
     acoustic, vocoding = (get_ready(role, vars(args), config, device) for role in ("acoustic", "vocoder"))
     voice = Synthesizer(acoustic, vocoding, config, device)
     texts = [sentence(args.input_length)] * args.batch_size
-    with open_log(args.output, args.log_file) as log:
+    path = log_path(args.output, args.log_file)
+    older = move_aside(path)
+    with NvLog(path) as log:
+        if older:
+            log.say(f"older logs: {path} is now {older}")
         log.parameters(own_flags(args, REGISTRY.values()) | voice.settings())
         if args.int8 and (note := precision.int8_note(device)):
             log.say(note)
@@ -119,16 +123,6 @@ def main(argv: list[str] | None = None) -> None:
         report(done, options, voice.audio, weights, precision_name(device, args.fp16, args.int8), log)
     if interrupted:
         sys.exit(INTERRUPTED)
-
-
-def open_log(output: Path, log_file: str) -> NvLog:
-    """Open a log for this measurement alone; an older one is moved aside."""
-    path = log_path(output, log_file)
-    older = move_aside(path)
-    log = NvLog(path)
-    if older:
-        log.say(f"older logs: {path} is now {older}")
-    return log
 
 
 def select_spec(role: str, options: Options) -> ModelSpec:

@@ -22,8 +22,8 @@ import json
 import signal
 import statistics
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from benchmarks.latency import describe
 from common import precision
 from common.arguments import positive
 from common.errors import INTERRUPTED, DataError, exit_on_user_error, explain_refusal
-from common.files import atomic_write, writing
+from common.files import write_text, writing
 from common.inference.vocoders import time_call
 from common.options import option, parse_options
 from common.tables import markdown_table
@@ -71,25 +71,17 @@ class CaseRow:
         return {name: getattr(self, name) for name in fields}
 
 
-@dataclass
-class Report:
-    """Results so far."""
+def markdown(machine: Mapping[str, Any], rows: Sequence[CaseRow]) -> str:
+    place = "{device}, {threads} threads of {cpu}, PyTorch {torch}, {date}".format_map(machine)
+    return f"{place}\n\n{markdown_table('<' + '>' * (len(TITLES) - 1), TITLES, [row.cells() for row in rows])}"
 
-    machine: dict[str, Any] = field(default_factory=dict)
-    rows: list[CaseRow] = field(default_factory=list)
 
-    def write(self, folder: Path) -> None:
-        """Write speed.md and speed.json. Raises DataError if a file cannot be written."""
-        content = {"machine": self.machine, "rows": [row.record() for row in self.rows]}
-        for name, text in (("speed.md", self.markdown()), ("speed.json", json.dumps(content, indent=2))):
-            with writing(folder / name), atomic_write(folder / name) as file:
-                file.write(f"{text}\n".encode())
-
-    def markdown(self) -> str:
-        m = self.machine
-        place = f"{m['device']}, {m['threads']} threads of {m['cpu']}, PyTorch {m['torch']}, {m['date']}"
-        table = markdown_table("<" + ">" * (len(TITLES) - 1), TITLES, [row.cells() for row in self.rows])
-        return f"{place}\n\n{table}"
+def write_report(folder: Path, machine: Mapping[str, Any], rows: Sequence[CaseRow]) -> None:
+    """Write speed.md and speed.json. Raises DataError if a file cannot be written."""
+    content = {"machine": machine, "rows": [row.record() for row in rows]}
+    for name, text in (("speed.md", markdown(machine, rows)), ("speed.json", json.dumps(content, indent=2))):
+        with writing(folder / name):
+            write_text(folder / name, f"{text}\n")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -102,30 +94,22 @@ def main(argv: list[str] | None = None) -> None:
         args.output.mkdir(parents=True, exist_ok=True)
     if args.amp and (note := precision.half_note(device, precision.half_dtype(device, True))):
         log_progress(f"--amp: {note}")
-    report, interrupted = Report(), False
+    machine, rows, interrupted = describe(device), list[CaseRow](), False
+    sizes = CPU if device.type == "cpu" else GPU
+    setting = Setting(QUICK if args.quick else sizes, device, args.amp, args.train_flags)
     try:
-        report.machine = describe(device)
-        sizes = CPU if device.type == "cpu" else GPU
-        setting = Setting(QUICK if args.quick else sizes, device, args.amp, args.train_flags)
-        for row in measure_rows(args.rows, setting, args.repeats):
-            report.rows.append(row)
+        for make in (make for name in args.rows for make in ROWS[name](setting)):
+            rows.append(measure_in_process(make, device, args.repeats))
+            log_progress("  " + " | ".join(rows[-1].cells()[1:]))
     except KeyboardInterrupt:
         interrupted = True
-    if report.rows:
-        print(report.markdown())
-        report.write(args.output)
+    if rows:
+        print(markdown(machine, rows))
+        write_report(args.output, machine, rows)
     else:
         print("stopped before the first row was measured")
     if interrupted:
         sys.exit(INTERRUPTED)
-
-
-def measure_rows(names: list[str], setting: Setting, repeats: int) -> Iterator[CaseRow]:
-    """Yield the rows of these names, each when it is done."""
-    for name in names:
-        for make in ROWS[name](setting):
-            yield (row := measure_in_process(make, setting.device, repeats))
-            log_progress("  " + " | ".join(row.cells()[1:]))
 
 
 def measure_in_process(make: MakeCase, device: torch.device, repeats: int) -> CaseRow:

@@ -177,6 +177,17 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("brackets nested too deep") from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a file of one JSON object. Raises ValueError that says what is there instead, OSError where the system refuses."""
+    try:
+        found = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"no JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"a {type(found).__name__}, expected a JSON object")
+    return found
+
+
 def display_path(path: Path) -> str:
     """Return a path, relative to the current folder if it lies in it."""
     here = Path.cwd()

@@ -29,8 +29,8 @@ from common.inference.outputs import OTHERS_WRITTEN, UNFIT, write_picture, write
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest
+from exports.models import VOCODERS
 from exports.targets import TARGETS, check_vocoder, export, load_source, vocoders_for
-from exports.vocoders import VOCODERS
 from exports.voice import load_voice
 from synthesizer import SILENT, Speech
 from tacotron2.spec import SPEC as ACOUSTIC

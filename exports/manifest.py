@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, make_folder, parse_json, writing
+from common.files import atomic_write, make_folder, read_object, writing
 from common.options import NUMBER, TEXT, WHOLE_NUMBER, Check
 
 NAME, FORMAT = "export.json", 1
@@ -143,16 +143,13 @@ def read_manifest(directory: Path) -> ExportManifest:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        contents = parse_json(path.read_bytes())
+        return read_object(path)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; {EXPECTED}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); {EXPECTED}") from None
     except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error}); {EXPECTED}") from None
-    if not isinstance(contents, dict):
-        raise DataError(f"{path}: not a JSON object; {EXPECTED}")
-    return contents
+        raise DataError(f"{path}: {error}; {EXPECTED}") from None
 
 
 def _problem(directory: Path, name: str, record: FileRecord) -> str | None:

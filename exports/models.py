@@ -1,4 +1,4 @@
-"""Exported models with the interface a Synthesizer needs: `infer`, `config` and the limits of decoding.
+"""Exported models with the interface a Synthesizer needs, and what each vocoder brings to an export.
 
 Random numbers are drawn as in the plain models, so a seed gives the same speech from any target.
 """
@@ -6,25 +6,29 @@ Random numbers are drawn as in the plain models, so a seed gives the same speech
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.audio.stft import AudioConfig
 from common.draws import Draws
 from common.inference.vocoders import LoadedModel
-from common.spec import Denoising, VocoderInference
+from common.spec import ModelSpec, VocoderInference
+from exports.parts import ExportPart, waveglow_parts
+from exports.pulse_noise import pulse_noise_parts
+from exports.random_numbers import Noise, WhiteNoise
 from pulse_noise.model import PulseNoiseConfig
+from pulse_noise.spec import SPEC as PULSE_NOISE
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import DecoderState, Memory, Prenet
 from tacotron2.guard import DecodingGuard, StopRule
 from tacotron2.model import Tacotron2Inference
 from waveglow.config import WaveGlowConfig
-from waveglow.spec import SPEC as VOCODER
+from waveglow.spec import SPEC as WAVEGLOW
 
 # B batch, S symbols, T frames, M mels, K decoder steps, r frames a step, N samples, g samples in a group, G groups
 
@@ -117,11 +121,8 @@ class ExportedWaveGlow:
         self.vocode, self.denoiser, self.config = vocode, denoiser, config
 
     @torch.no_grad()
-    def infer(self, mels: Tensor, sigma: float = 0.9, z: Tensor | None = None) -> Tensor:
+    def infer(self, mels: Tensor, sigma: float, z: Tensor) -> Tensor:
         """WaveGlow.infer."""
-        if z is None:
-            n_groups = mels.shape[2] * self.config.hop_length // self.config.n_group
-            z = torch.randn(len(mels), self.config.n_group, n_groups, device=mels.device)
         return self.vocode(mels, z, torch.tensor(float(sigma)))
 
     def flow_dtype(self) -> torch.dtype:
@@ -152,13 +153,54 @@ def denoise(model: ExportedWaveGlow, filter_length: int, audio: Tensor, strength
     return model.denoiser(padded, torch.tensor(float(strength)))[:, :n_samples]
 
 
-def exported_waveglow(vocode: Call, denoiser: Call, config: WaveGlowConfig, options: dict[str, Any]) -> LoadedModel:
+def exported_waveglow(parts: Mapping[str, Call], config: Mapping[str, Any], options: dict[str, Any]) -> LoadedModel:
     """An exported WaveGlow for a Synthesizer, with the exported denoiser."""
-    stages = VOCODER.inference
+    stages = WAVEGLOW.inference
     assert isinstance(stages, VocoderInference)
+    model = ExportedWaveGlow(parts["waveglow"], parts["denoiser"], WaveGlowConfig.from_dict(dict(config)))
+    own = replace(stages, denoiser=lambda model, audio: partial(denoise, model, audio.filter_length))
+    return LoadedModel(replace(WAVEGLOW, inference=own), model, options)
 
-    def make_denoiser(model: Any, audio: AudioConfig) -> Denoising:
-        return partial(denoise, model, audio.filter_length)
 
-    spec = replace(VOCODER, inference=replace(stages, denoiser=make_denoiser))
-    return LoadedModel(spec, ExportedWaveGlow(vocode, denoiser, config), options)
+def exported_pulse_noise(parts: Mapping[str, Call], config: Mapping[str, Any], options: dict[str, Any]) -> LoadedModel:
+    """An exported pulse-noise for a Synthesizer."""
+    return LoadedModel(PULSE_NOISE, ExportedPulseNoise(parts["pulse_noise"], PulseNoiseConfig(**config)), options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocoderExport:
+    """What a vocoder brings. A part reads mels, noise `z`, `audio` of the part before it, and the settings, by these names."""
+
+    spec: ModelSpec
+    parts: Callable[[Any, AudioConfig], Iterator[ExportPart]]
+    names: tuple[str, ...]  # of the parts
+    settings: tuple[str, ...]  # further inputs, sigma and strength
+    noise: Callable[[Any], nn.Module]  # config -> a module: mels (B, M, T), seeds (B,) -> z
+    load: Callable[[Mapping[str, Call], Mapping[str, Any], dict[str, Any]], LoadedModel]  # open parts, config, options
+    more_frames: int = 0  # frames beyond those whose audio is kept
+    targets: tuple[str, ...] = ()  # that can hold it; none: all of them
+
+
+VOCODERS = {
+    entry.spec.name: entry
+    for entry in (
+        VocoderExport(
+            spec=WAVEGLOW,
+            parts=waveglow_parts,
+            names=("waveglow", "denoiser"),
+            settings=("sigma", "strength"),
+            noise=lambda config: Noise(config.n_group, config.hop_length),
+            load=exported_waveglow,
+        ),
+        VocoderExport(
+            spec=PULSE_NOISE,
+            parts=pulse_noise_parts,
+            names=("pulse_noise",),
+            settings=(),
+            noise=lambda config: WhiteNoise(config.hop_length),
+            load=exported_pulse_noise,
+            more_frames=1,
+            targets=("onnx", "onnx-int8", "onnx-float16", "triton", "triton-onnx", "web"),
+        ),
+    )
+}

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from common.audio.stft import SILENCE, AudioConfig
 from common.inference.vocoders import MIN_FRAMES
 from common.layers import length_mask
+from exports.models import VocoderExport
 from exports.onnx_files import OPSET
 from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, STATE, STATE_AXES, TEXT, ExportPart
 from exports.random_numbers import KeepMasks
-from exports.vocoders import VocoderExport
 from tacotron2.model import Tacotron2
 
 # B batch, S symbols, E encoder channels, K decoder steps, r frames a step, M mels, T frames, N samples

@@ -24,8 +24,8 @@ from common.options import from_options
 from exports import parts, torchscript, triton
 from exports.engines import build_script, compile_package, missing_compiler
 from exports.manifest import ExportManifest, ExportWriter
+from exports.models import VOCODERS, VocoderExport
 from exports.parts import Axes, ExportPart, program
-from exports.vocoders import VOCODERS, VocoderExport
 from synthesizer import Synthesizer, choose_checkpoints
 from tacotron2.data_function import Tacotron2DataConfig
 from tacotron2.model import Tacotron2
@@ -131,9 +131,8 @@ def load_source(
     Raises:
         DataError: the voice has none of the vocoders.
     """
-    if config.vocoder:
-        flags = [config.vocoder]
-    else:
+    flag = config.vocoder
+    if flag is None:
         if folder:
             usual: str | None = default_vocoder(folder, [kind.spec for kind in VOCODERS.values()])
         else:
@@ -142,18 +141,10 @@ def load_source(
         flags = sorted(vocoders, key=lambda flag: flag != usual)
         if folder and not checkpoints.keys() & set(flags):
             raise DataError(f"{folder}: no {' or '.join(flags)} in it, which the export needs")
-        flags = [flag for flag in flags if flag in checkpoints] or flags
-    errors: list[DataError] = []
-    for flag in flags:
-        try:
-            choice = choose_checkpoints(checkpoints, flag)
-        except DataError as error:
-            errors.append(error)
-            continue
-        voice = Synthesizer.from_choice(choice, config=config, device="cpu")
-        assert voice.vocoding is not None
-        return ExportSource(voice, voice.acoustic.model, voice.vocoding.model)
-    raise errors[0]
+        flag = next((flag for flag in flags if flag in checkpoints), flags[0])
+    voice = Synthesizer.from_choice(choose_checkpoints(checkpoints, flag), config=config, device="cpu")
+    assert voice.vocoding is not None
+    return ExportSource(voice, voice.acoustic.model, voice.vocoding.model)
 
 
 def settings_of(source: ExportSource) -> dict[str, Any]:
@@ -201,8 +192,9 @@ def _describe(tensors: Mapping[str, Tensor], axes: Mapping[str, Axes]) -> dict[s
 
 def _write_torchscript(source: ExportSource, writer: ExportWriter) -> None:
     """Scripted models and denoiser, and the torch.export programs of the parts."""
+    acoustic = torchscript.script(torchscript.ScriptedFreeRun(source.acoustic))
     vocoder = torchscript.script_vocoder(source.vocoder, source.voice.audio)
-    for name, script in zip(torchscript.NAMES, (torchscript.script_acoustic(source.acoustic), *vocoder), strict=True):
+    for name, script in zip(torchscript.NAMES, (acoustic, *vocoder), strict=True):
         torch.jit.save(script, buffer := io.BytesIO())
         writer.add(f"{name}.ts", buffer.getvalue())
     for part in source.parts():
@@ -218,16 +210,20 @@ def _write_aotinductor(source: ExportSource, writer: ExportWriter) -> None:
 Graphs = Mapping[str, Any]  # ONNX models by the names of their parts and steps
 
 
-def _write_onnx(
-    source: ExportSource,
-    writer: ExportWriter,
-    convert: Callable[[ExportSource, Graphs], Graphs] = lambda source, graphs: graphs,
-) -> None:
+def _write_onnx(source: ExportSource, writer: ExportWriter, number_format: str = "") -> None:
     """The parts, perhaps converted to another number format, and the single file assembled from them."""
     from exports.single_file import describe_single_file
 
-    graphs, described = onnx_graphs(source), list(source.parts())
-    graphs = {**graphs, **convert(source, {part.name: graphs[part.name] for part in described})}
+    described = list(source.parts())
+    graphs = {**onnx_graphs(source)}
+    if number_format:  # not of the steps in between
+        from exports import number_formats
+
+        own = {part.name: graphs[part.name] for part in described}
+        if number_format == "int8":
+            graphs |= number_formats.quantize(own, calibration_inputs(source))
+        else:
+            graphs |= number_formats.to_half(own)
     for part in described:
         writer.add(f"{part.name}.onnx", graphs[part.name].SerializeToString(), *describe(part))
     writer.add("tts.onnx", single_file(source, graphs).SerializeToString(), *describe_single_file(source.kind))
@@ -266,18 +262,6 @@ def _vocoder_graphs(source: ExportSource) -> Graphs:
     audio, kind = source.voice.audio, source.kind
     steps = vocoder_steps(kind, source.vocoder.config, audio)
     return {step.name: to_onnx(step) for step in (*kind.parts(source.vocoder, audio), *steps)}
-
-
-def _to_int8(source: ExportSource, graphs: Graphs) -> Graphs:
-    from exports.number_formats import quantize
-
-    return quantize(graphs, calibration_inputs(source))
-
-
-def _to_half(source: ExportSource, graphs: Graphs) -> Graphs:
-    from exports.number_formats import to_half
-
-    return to_half(graphs)
 
 
 @torch.inference_mode()
@@ -359,8 +343,8 @@ TARGETS = {
     "torchscript": Target(_write_torchscript, ()),
     "aotinductor": Target(_write_aotinductor, (), missing_compiler),
     "onnx": Target(_write_onnx),
-    "onnx-int8": Target(functools.partial(_write_onnx, convert=_to_int8)),
-    "onnx-float16": Target(functools.partial(_write_onnx, convert=_to_half)),
+    "onnx-int8": Target(functools.partial(_write_onnx, number_format="int8")),
+    "onnx-float16": Target(functools.partial(_write_onnx, number_format="float16")),
     "tensorrt": Target(_write_tensorrt),
     "triton": Target(_write_triton, ()),
     "triton-onnx": Target(_write_triton_onnx),

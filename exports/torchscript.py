@@ -7,6 +7,7 @@ PyTorch has deprecated TorchScript in favour of torch.export (exports/parts.py).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, cast
 
@@ -17,12 +18,12 @@ from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
+from common.spec import config_of
 from exports.models import ScriptedTacotron2, exported_waveglow
 from exports.parts import ConvDenoiser
 from synthesizer import Synthesizer
 from tacotron2.guard import DecodingGuard
 from tacotron2.model import Tacotron2
-from waveglow.config import WaveGlowConfig
 from waveglow.denoiser import Denoiser
 from waveglow.model import WaveGlow
 
@@ -88,11 +89,6 @@ def script(module: nn.Module) -> torch.jit.ScriptModule:
         return cast(Any, torch.jit.script(module.eval()))
 
 
-def script_acoustic(model: Tacotron2) -> torch.jit.ScriptModule:
-    """A plain Tacotron 2 as TorchScript, with `infer`."""
-    return script(ScriptedFreeRun(model))
-
-
 def check_guard(guard: DecodingGuard) -> None:
     """Raise UsageError if a guard is on, as TorchScript's loop has none."""
     if flags := ["--" + field.name.replace("_", "-") for field in fields(guard) if getattr(guard, field.name)]:
@@ -107,13 +103,13 @@ def script_vocoder(model: WaveGlow, audio: AudioConfig) -> tuple[torch.jit.Scrip
     return script(model), script(denoiser.to(next(model.parameters()).device))
 
 
-def load_vocoder(model: Any, denoiser: Any, config: WaveGlowConfig, options: dict[str, Any]) -> LoadedModel:
+def load_vocoder(model: Any, denoiser: Any, config: Mapping[str, Any], options: dict[str, Any]) -> LoadedModel:
     """The modules of `script_vocoder` for a Synthesizer."""
 
     def vocode(mels: Tensor, z: Tensor, sigma: Tensor) -> Tensor:
         return model.infer(mels, float(sigma), z)
 
-    return exported_waveglow(vocode, denoiser, config, options)
+    return exported_waveglow({"waveglow": vocode, "denoiser": denoiser}, config, options)
 
 
 def script_voice(voice: Synthesizer) -> Synthesizer:
@@ -125,8 +121,10 @@ def script_voice(voice: Synthesizer) -> Synthesizer:
     model, vocoding = voice.acoustic.model, voice.vocoding
     assert voice.config.plain, "only plain models can be scripted"
     check_guard(model.decoder.guard)
-    acoustic = voice.acoustic._replace(model=ScriptedTacotron2(script_acoustic(model), model.config), assumed="")
+    acoustic = voice.acoustic._replace(
+        model=ScriptedTacotron2(script(ScriptedFreeRun(model)), model.config), assumed=""
+    )
     if vocoding:
         modules = script_vocoder(vocoding.model, voice.audio)
-        vocoding = load_vocoder(*modules, vocoding.model.config, vocoding.options)
+        vocoding = load_vocoder(*modules, config_of(vocoding.model), vocoding.options)
     return Synthesizer(acoustic, vocoding, voice.config, voice.device, f"{voice.description}, as TorchScript")

@@ -1,13 +1,16 @@
 """Model repositories for Triton Inference Server: the voice in the Python backend, and tts.onnx in the ONNX Runtime backend.
 
-NVIDIA's "Model Repository" and "Model Configuration" pages of the server's user guide define the layout and config.pbtxt.
+NVIDIA's "Model Repository" and "Model Configuration" pages of the server's user guide define the layout and config.pbtxt, of which
+exports/triton_config has the templates.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+from typing import Any
 
 import torch
 
@@ -20,42 +23,8 @@ TTS, STREAM, ONNX = "tts", "tts_stream", "tts_onnx"  # names of models
 CHECKPOINTS = ("tacotron2.pt", "vocoder.pt")  # in a version folder of TTS
 MOST_ROWS = 16  # per batch that the server forms
 QUEUE_DELAY = 10_000  # microseconds that a request waits for others
-DYNAMIC_BATCHING = f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_DELAY} }}"
 WARM_UP = "Good morning."
-# Its text comes from a file, as the server's own warm-up text would be empty.
-WARM_UP_REQUEST = """model_warmup {
-  name: "sentence"
-  batch_size: 1
-  inputs { key: "text" value { data_type: TYPE_STRING dims: [ 1 ] input_data_file: "text" } }
-  inputs { key: "seed" value { data_type: TYPE_INT64 dims: [ 1 ] zero_data: true } }
-}"""
-MODEL = '''"""The voice in Triton's Python backend. The server's PYTHONPATH must contain the folder of the project's sources."""
-
-try:
-    from exports.triton_model import TritonPythonModel
-except ModuleNotFoundError as error:
-    message = "the server's PYTHONPATH must contain the project's sources, and its Python must have their packages"
-    raise ImportError(f"{error}: {message}") from error
-
-__all__ = ["TritonPythonModel"]
-'''
-
-
-class Value(NamedTuple):
-    """An input or output of a model, without the batch; `scalar` if the model itself takes one number per row."""
-
-    name: str
-    kind: str
-    dims: str = "1"
-    scalar: bool = False
-
-    def __str__(self) -> str:
-        reshape = " reshape { shape: [ ] }" if self.scalar else ""
-        return f'{{ name: "{self.name}" data_type: TYPE_{self.kind} dims: [ {self.dims} ]{reshape} }}'
-
-
-INPUTS = (Value("text", "STRING"), Value("seed", "INT64"))
-OUTPUTS = (Value("audio", "FP32", "-1"), Value("samples", "INT64"), Value("sampling_rate", "INT32"))
+TEMPLATES = Path(__file__).with_name("triton_config")
 
 
 def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
@@ -63,48 +32,23 @@ def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
     assert voice.vocoding is not None
     for name, loaded in zip(CHECKPOINTS, (voice.acoustic, voice.vocoding), strict=True):
         yield f"{TTS}/1/{name}", _checkpoint(loaded)
-    strings = {"vocoder": voice.vocoding.spec.flag}
-    strings |= {"sigma_infer": str(voice.config.sigma_infer), "denoising_strength": str(voice.denoising_strength)}
-    batching = f"max_batch_size: {MOST_ROWS}\n{DYNAMIC_BATCHING}"
-    streaming = "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }"
-    for name, policy in ((TTS, batching), (STREAM, streaming)):
-        yield f"{name}/1/model.py", MODEL.encode()
+    settings = {"sigma_infer": voice.config.sigma_infer, "denoising_strength": voice.denoising_strength}
+    for name in (TTS, STREAM):
+        yield f"{name}/1/model.py", (TEMPLATES / "model.txt").read_bytes()
         yield f"{name}/warmup/text", len(WARM_UP).to_bytes(4, "little") + WARM_UP.encode()
-        outputs = [value for value in OUTPUTS if name == TTS or value.name != "samples"]
-        parts = (
-            _head(name, "python", INPUTS, outputs),
-            policy,
-            WARM_UP_REQUEST,
-            _parameters(strings | {"voice_of": TTS}),
-        )
-        yield f"{name}/config.pbtxt", "\n".join(parts).encode()
+        yield f"{name}/config.pbtxt", _config(name, "python", vocoder=voice.vocoding.spec.flag, **settings)
 
 
 def onnx_files(single_file: bytes, n_mels: int) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files of ONNX, which takes symbol ids."""
-    inputs = (Value("ids", "INT64", "-1"), Value("lengths", "INT64", scalar=True), Value("seeds", "INT64", scalar=True))
-    outputs = (
-        Value("audio", "FP32", "-1"),
-        Value("audio_lengths", "INT64", scalar=True),
-        Value("mels", "FP32", f"{n_mels}, -1"),
-        Value("mel_lengths", "INT64", scalar=True),
-    )
     yield f"{ONNX}/1/model.onnx", single_file
-    parts = _head(ONNX, "onnxruntime", inputs, outputs), f"max_batch_size: {MOST_ROWS}", DYNAMIC_BATCHING, ""
-    yield f"{ONNX}/config.pbtxt", "\n".join(parts).encode()
+    yield f"{ONNX}/config.pbtxt", _config(ONNX, n_mels=n_mels)
 
 
-def _head(name: str, backend: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> str:
-    lines = [f'name: "{name}"', f'backend: "{backend}"']
-    for title, values in (("input", inputs), ("output", outputs)):
-        lines += [f"{title} [", ",\n".join(f"  {value}" for value in values), "]"]
-    return "\n".join(lines)
-
-
-def _parameters(values: Mapping[str, Any]) -> str:
-    return "".join(
-        f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n' for name, value in values.items()
-    )
+def _config(*templates: str, **values: Any) -> bytes:
+    """A model's config.pbtxt from the templates with these names, joined."""
+    text = "".join((TEMPLATES / f"{name}.pbtxt").read_text(encoding="utf-8") for name in templates)
+    return Template(text).substitute(values, most_rows=MOST_ROWS, queue_delay=QUEUE_DELAY).encode()
 
 
 def _checkpoint(loaded: LoadedModel) -> bytes:

@@ -10,23 +10,39 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import queue
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from common.arguments import seed
+from common import arguments
 from common.audio.audio_processing import save_audio
 from common.errors import DataError, exit_on_user_error
-from common.parser import Parser
+from common.options import argument, option, parse_options
 from exports.triton import STREAM, TTS
 
 PORTS = {"http": 8000, "grpc": 8001}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """The command's flags."""
+
+    text: str = argument("the text to speak", metavar="TEXT")
+    output: Path = option(None, "sound file: .wav, .flac or .ogg", "-o", required=True)
+    url: str | None = option(None, "host:port of the server (default: localhost with the port of the protocol)")
+    protocol: str = option("http", "protocol of the request; --stream always uses grpc", choices=list(PORTS))
+    stream: bool = option(False, "receive the audio in parts")
+    seed: int = option(0, "seed of dropout and noise; the same seed gives the same sound", type=arguments.seed)
+
+
+def parse_args(argv: list[str]) -> ClientOptions:
+    return parse_options(ClientOptions, "python -m exports.triton_client", __doc__, argv)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -110,22 +126,6 @@ def _inputs(package: Any, text: str, seed: int, shape: list[int]) -> list[Any]:
         inputs.append(package.InferInput(name, shape, kind))
         inputs[-1].set_data_from_numpy(array.reshape(shape))
     return inputs
-
-
-def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m exports.triton_client",
-        usage="%(prog)s TEXT -o FILE [flags]  (-h lists all flags)",
-        description=__doc__,
-    )
-    add = parser.add_argument
-    add("text", metavar="TEXT", help="the text to speak")
-    add("-o", "--output", type=Path, required=True, help="sound file: .wav, .flac or .ogg")
-    add("--url", help="host:port of the server (default: localhost with the port of the protocol)")
-    add("--protocol", choices=list(PORTS), default="http", help="protocol of the request; --stream always uses grpc")
-    add("--stream", action="store_true", help="receive the audio in parts")
-    add("--seed", type=seed, default=0, help="seed of dropout and noise; the same seed gives the same sound")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,12 @@ from common.options import from_options
 from exports import engines, torchscript
 from exports.manifest import NAME as MANIFEST
 from exports.manifest import ExportManifest, read_manifest
-from exports.models import Call, PartwiseTacotron2, ScriptedTacotron2
-from exports.vocoders import VOCODERS
+from exports.models import VOCODERS, Call, PartwiseTacotron2, ScriptedTacotron2
 from models import default_options
 from synthesizer import Synthesizer
 from tacotron2.config import Tacotron2Config
 from tacotron2.guard import DecodingGuard
 from tacotron2.spec import SPEC as ACOUSTIC
-from waveglow.config import WaveGlowConfig
 from waveglow.spec import SPEC as VOCODER
 
 ACOUSTIC_PARTS = ("encoder", "decoder_step", "postnet")
@@ -86,9 +84,8 @@ def _run_scripts(directory: Path, manifest: ExportManifest, options: dict[str, A
     acoustic, vocoder, denoiser = (
         torch.jit.load(directory / f"{name}.ts", map_location=device) for name in torchscript.NAMES
     )
-    config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
     model = ScriptedTacotron2(acoustic, Tacotron2Config(**manifest.models[ACOUSTIC.name]))
-    return model, torchscript.load_vocoder(vocoder, denoiser, config, options)
+    return model, torchscript.load_vocoder(vocoder, denoiser, manifest.models[VOCODER.name], options)
 
 
 def _run_parts(

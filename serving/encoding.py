@@ -7,7 +7,6 @@ FFmpeg's libraries encode and filter, through PyAV. At the original speed and ra
 from __future__ import annotations
 
 import io
-import struct
 from typing import NamedTuple
 
 import av
@@ -25,23 +24,24 @@ from common.audio.tempo import Filter, make_frame
 
 BIT_RATE = 64_000  # bits per second of lossy formats
 OGG_PAGE = 100_000  # microseconds; FFmpeg's default of one second would delay the first sound
-STREAMED_DATA = 0x7FFFF000  # size in a wav header while the length is unknown; readers then read to the end
+# Sizes in a wav header while the length is unknown, FFmpeg's and what every reader, sox too, takes for "to the end".
+WAV_HEADER, UNKNOWN_SIZE, STREAMED_SIZE = 44, b"\xff\xff\xff\xff", (0x7FFFF000).to_bytes(4, "little")
 
 
 class Codec(NamedTuple):
     """A format of the API: its media type, and FFmpeg's names of container and encoder."""
 
     media_type: str
-    container: str | None = None
-    encoder: str = ""
+    container: str
+    encoder: str
     rate: int | None = None  # Hz; None: the audio's
     options: tuple[tuple[str, str], ...] = ()  # of the container
     ending: str = ""  # of the file's name, if it is not that of the format
 
 
 CODECS = {
-    "wav": Codec("audio/wav"),
-    "pcm": Codec("audio/pcm"),
+    "wav": Codec("audio/wav", "wav", "pcm_s16le", options=(("fflags", "bitexact"),)),  # nothing but samples
+    "pcm": Codec("audio/pcm", "s16le", "pcm_s16le"),
     "mp3": Codec("audio/mpeg", "mp3", "libmp3lame"),
     "opus": Codec("audio/ogg", "ogg", "libopus", 48_000, (("page_duration", str(OGG_PAGE)),), "ogg"),
     "aac": Codec("audio/aac", "adts", "aac"),
@@ -79,7 +79,7 @@ class AudioEncoder:
         self.speed, self._volume = speed, volume
         self._input_rate = rate * speed  # samples of input in a second of output
         self._filter = Filter(rate, speed, self.rate) if speed != 1.0 or self.rate != rate else None
-        self._file = Container(codec, self.rate, whole) if codec.container else Samples(name, self.rate, whole)
+        self._file = Container(codec, self.rate, whole)
 
         self.second: AudioEncoder | None = None  # for the same audio in another format
         self._second_bytes = b""
@@ -109,32 +109,12 @@ class AudioEncoder:
         return self._file.write(to_pcm(last)) + self._file.finish()
 
 
-class Samples:
-    """16-bit samples as they are, after a header if `name` is wav; if `whole`, all at the end, with their number."""
-
-    def __init__(self, name: str, rate: int, whole: bool) -> None:
-        self.rate, self.whole, self.needs_header = rate, whole, name == "wav"
-        self.bytes, self.size = Sink(), 0
-
-    def write(self, samples: np.ndarray) -> bytes:
-        """Return the bytes of samples, unless they are kept for the end."""
-        self.size += self.bytes.write(samples.tobytes())
-        return b"" if self.whole else self._take(STREAMED_DATA)
-
-    def finish(self) -> bytes:
-        """Return the last bytes."""
-        return self._take(self.size)
-
-    def _take(self, size: int) -> bytes:
-        header, self.needs_header = wav_header(self.rate, size) if self.needs_header else b"", False
-        return header + self.bytes.take()
-
-
 class Container:
     """FFmpeg's encoder and container: 16-bit samples (n,) -> bytes; if `whole`, all at the end, with their number in the header."""
 
     def __init__(self, codec: Codec, rate: int, whole: bool) -> None:
         self.rate, self.position, self.bytes = rate, 0, Whole() if whole else Sink()
+        self.needs_size = codec.container == "wav" and not whole
         self.file = av.open(self.bytes, "w", format=codec.container, options=dict(codec.options))
         stream = self.file.add_stream(codec.encoder, rate=codec.rate or rate, layout="mono")
         assert isinstance(stream, AudioStream)
@@ -150,13 +130,20 @@ class Container:
             frame = make_frame(samples, "s16", self.rate, self.position)
             self.position += len(samples)
             self._encode(self.resampler.resample(frame))
-        return self.bytes.take()
+        return self._take()
 
     def finish(self) -> bytes:
         """Return the bytes of the remaining samples and the container's end."""
         self._encode([*self.resampler.resample(None), None])
         self.file.close()
-        return self.bytes.getvalue() if isinstance(self.bytes, Whole) else self.bytes.take()
+        return self.bytes.getvalue() if isinstance(self.bytes, Whole) else self._take()
+
+    def _take(self) -> bytes:
+        data = self.bytes.take()
+        if self.needs_size and data:
+            self.needs_size = False
+            data = data[:WAV_HEADER].replace(UNKNOWN_SIZE, STREAMED_SIZE) + data[WAV_HEADER:]
+        return data
 
     def _encode(self, frames: list[AudioFrame | None] | list[AudioFrame]) -> None:
         for frame in frames:
@@ -190,10 +177,3 @@ class Whole(io.BytesIO):
     def take(self) -> bytes:
         """Return nothing before the end."""
         return b""
-
-
-def wav_header(rate: int, size: int = STREAMED_DATA) -> bytes:
-    """Return the header of mono 16-bit audio of `size` bytes; by default, of as many as players accept."""
-    data = struct.pack("<4sI", b"data", size)
-    layout = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
-    return struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + layout + data

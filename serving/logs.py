@@ -37,12 +37,7 @@ def set_up_logging(log_format: str | None) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(logging.WARNING)
-    uvicorn_log.addFilter(is_news)
-
-
-def is_news(record: logging.LogRecord) -> bool:
-    """True for a record of uvicorn that no line of a request repeats."""
-    return INCOMPLETE not in record.getMessage()
+    uvicorn_log.addFilter(lambda record: INCOMPLETE not in record.getMessage())
 
 
 class JsonFormatter(logging.Formatter):

@@ -12,7 +12,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from starlette.exceptions import HTTPException
@@ -254,11 +254,7 @@ def allowed_methods(request: Request) -> list[str]:
     return sorted({method for route in routes for method in getattr(route, "methods", None) or ()} - {"HEAD"})
 
 
-class File(NamedTuple):
-    """A file and the headers of its answer."""
-
-    contents: bytes
-    headers: Mapping[str, str]
+File = tuple[bytes, Mapping[str, str]]  # its contents, and the headers of its answer
 
 
 class FileCache:
@@ -273,11 +269,11 @@ class FileCache:
 
     def add(self, key: str, contents: bytes, headers: Mapping[str, str]) -> File:
         """Keep a file, and drop the oldest beyond the limits."""
-        kept = {name: value for name, value in headers.items() if name != "content-length"}
-        self._files[key] = File(contents, kept)
-        while len(self._files) > MOST_FILES or sum(len(file.contents) for file in self._files.values()) > MOST_BYTES:
+        file = contents, {name: value for name, value in headers.items() if name != "content-length"}
+        self._files[key] = file
+        while len(self._files) > MOST_FILES or sum(len(data) for data, _ in self._files.values()) > MOST_BYTES:
             self._files.popitem(last=False)
-        return File(contents, kept)
+        return file
 
 
 def ranged(wanted: str, contents: bytes, headers: Mapping[str, str]) -> Response:

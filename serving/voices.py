@@ -58,8 +58,13 @@ class Voices:
 
     def load(self, device: torch.device | str | None = None) -> None:
         """Load the models of all voices. Raises DataError for a checkpoint that cannot be read or does not fit the others."""
+        settings = self._settings
         for name, files in self._files.items():
-            self._load(name, files, device)
+            base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=name)
+            self._loaded[name, GRIFFIN_LIM] = base
+            for flag, checkpoint in files.vocoders.items():
+                own = base.acoustic, load(checkpoint, settings, base.device), settings, base.device
+                self._loaded[name, flag] = Synthesizer(*own, f"{name} through {flag}")
 
     def all_loaded(self) -> list[Synthesizer]:
         """Return a Synthesizer for each voice and vocoder."""
@@ -135,15 +140,6 @@ class Voices:
             message = f"vocoder: {quote_value(vocoder)} is not one of this voice's, {', '.join(own)}"
             raise RequestError(400, message, param="vocoder", code="vocoder_not_found")
         return vocoder or own[0]
-
-    def _load(self, name: str, files: VoiceFiles, device: torch.device | str | None) -> None:
-        """Load the models of a voice once, and make one Synthesizer per vocoder."""
-        settings = self._settings
-        base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=name)
-        self._loaded[name, GRIFFIN_LIM] = base
-        for flag, checkpoint in files.vocoders.items():
-            own = base.acoustic, load(checkpoint, settings, base.device), settings, base.device
-            self._loaded[name, flag] = Synthesizer(*own, f"{name} through {flag}")
 
     def _listing(self) -> str:
         return ", ".join(sorted(self._files))

@@ -34,7 +34,6 @@ WIDTH = 2  # bytes of a sample
 HERE = ("127.0.0.0/8", "::1")  # addresses of this machine
 LAST_WORDS = 2.0  # seconds in which a client may end what it is sending
 NO_EVENT = "a line that is no event, expected the Wyoming protocol"
-READ_AHEAD = 1000  # events read while earlier ones are answered, of --max-body bytes together
 
 Kind = TypeVar("Kind", bound=Eventable)
 
@@ -95,10 +94,7 @@ class Handler(AsyncEventHandler):
         self.is_stream = False  # True from synthesize-start to synthesize-stopped
         self.visit: Visit | None = None  # from the first text on
         self.visits = ExitStack()
-        self.is_busy, self.idle_since = False, time.monotonic()
-        self.events: asyncio.Queue[tuple[Event, int] | RequestError | None] = asyncio.Queue()  # None: the end
-        self.unread, self.taken = 0, asyncio.Event()  # bytes of events
-        self.reading = asyncio.ensure_future(self._read())
+        self.reading: asyncio.Future[Event | None] | None = None
 
     async def run(self) -> None:
         """Answer events until the client leaves, or until those that arrived before the server stops are answered."""
@@ -106,7 +102,6 @@ class Handler(AsyncEventHandler):
         try:
             with self.visits:
                 if refusal := self._refusal():
-                    self.reading.cancel()
                     await self._refuse(refusal)
                 else:
                     await self._answer_all()
@@ -118,7 +113,6 @@ class Handler(AsyncEventHandler):
             self.writer.transport.abort()
         finally:
             self._finish(error=problem)
-            self.reading.cancel()
             self.connected.discard(self)
             self.writer.close()
 
@@ -136,53 +130,41 @@ class Handler(AsyncEventHandler):
 
     async def _answer_all(self) -> None:
         try:
-            while (item := await self.events.get()) is not None:
-                if isinstance(item, RequestError):
-                    raise item
-                event, size = item
-                self.is_busy = True
+            while (event := await self._next()) is not None:
                 await self.handle_event(event)
-                self.is_busy, self.idle_since = False, time.monotonic()
-                self.unread -= size
-                self.taken.set()
             if self.exchange is not None and self.engine.is_stopping:
                 await self._speak(self._rest())
                 raise not_ready_error(is_stopping=True)
         except RequestError as error:
             await self._refuse(error)
 
-    async def _read(self) -> None:
-        """Read events while earlier ones are answered, so that text that has arrived is spoken even if the server stops."""
-        try:
-            while (found := await self._next()) is not None:
-                self.events.put_nowait(found)
-                self.unread += found[1]
-                while self.unread > self.engine.config.max_body or self.events.qsize() >= READ_AHEAD:
-                    self.taken.clear()
-                    await self.taken.wait()
-        except RequestError as error:
-            self.events.put_nowait(error)
-        except (ConnectionError, asyncio.IncompleteReadError):  # the client has left
-            pass
-        except Exception as error:  # of bytes that are no event
-            self.events.put_nowait(RequestError(400, f"{NO_EVENT} ({type(error).__name__})", code="invalid_message"))
-        finally:
-            self.events.put_nowait(None)
+    async def _next(self) -> Event | None:
+        """Read the next event; None at the end, and once the engine stops, after those that have arrived.
 
-    async def _next(self) -> tuple[Event, int] | None:
-        """Read the next event, with its size. Raises RequestError if none is complete while nothing is answered for too long."""
-        limit = left = self.engine.config.idle_timeout
-        reading = asyncio.ensure_future(read_event(self.reader, self.engine.config.max_body))
+        Raises RequestError if none is complete for too long, and for bytes that are no event.
+        """
+        limit = self.engine.config.idle_timeout
+        self.reading = asyncio.ensure_future(read_event(self.reader, self.engine.config.max_body))
         try:
-            while not (await asyncio.wait({reading}, timeout=left))[0]:
-                is_busy = self.is_busy or not self.events.empty()
-                # From the end of an answer, which may lie within a wait.
-                left = limit if is_busy else self.idle_since + limit - time.monotonic()
-                if left <= 0:
-                    raise RequestError(408, f"no event for {limit:g} seconds (--idle-timeout)", code="idle")
-            return reading.result()
+            await asyncio.wait({self.reading}, timeout=0 if self.engine.is_stopping else limit)
+            if self.reading.done() and not self.reading.cancelled():
+                return self.reading.result()
+            if self.engine.is_stopping:
+                return None
+            raise RequestError(408, f"no event for {limit:g} seconds (--idle-timeout)", code="idle")
+        except RequestError:
+            raise
+        except (ConnectionError, asyncio.IncompleteReadError):  # the client has left
+            return None
+        except Exception as error:  # of bytes that are no event
+            raise RequestError(400, f"{NO_EVENT} ({type(error).__name__})", code="invalid_message") from None
         finally:
-            reading.cancel()
+            self._stop_reading()
+            await asyncio.wait({self.reading})  # else the next one would find the reader taken
+
+    def _stop_reading(self) -> None:
+        if self.reading is not None:
+            self.reading.cancel()
 
     async def _refuse(self, error: RequestError) -> None:
         """Send an error, and end what has begun: a client waits for that."""
@@ -199,8 +181,6 @@ class Handler(AsyncEventHandler):
 
     async def _close(self) -> None:
         """Close after the last bytes. Raises StallError as a pace does."""
-        self.reading.cancel()
-        await asyncio.gather(self.reading, return_exceptions=True)
         self.writer.write_eof()
         with suppress(
             TimeoutError, asyncio.TimeoutError
@@ -250,7 +230,7 @@ class Handler(AsyncEventHandler):
 
     async def _begin(self, kind: str, voice: SynthesizeVoice | None) -> Exchange:
         if self.visit is None:
-            self.visit = self.visits.enter_context(self.engine.visit(self.reading.cancel))
+            self.visit = self.visits.enter_context(self.engine.visit(self._stop_reading))
         name = self.engine.voices.resolve(voice.name if voice else None)
         await self.write_event(AudioStart(self.engine.voices.sampling_rate(name), WIDTH, 1).event())
         texts: list[str] | None = [] if self.engine.config.log_texts else None
@@ -303,7 +283,7 @@ class Handler(AsyncEventHandler):
         return str((self.writer.get_extra_info("peername") or ("",))[0])
 
 
-async def read_event(reader: asyncio.StreamReader, most: int) -> tuple[Event, int] | None:
+async def read_event(reader: asyncio.StreamReader, most: int) -> Event | None:
     """Read an event of at most `most` bytes, without its payload, which speech has no use for; None at the end.
 
     Raises RequestError for bytes that are no event and for a larger one, before it is read.
@@ -321,7 +301,7 @@ async def read_event(reader: asyncio.StreamReader, most: int) -> tuple[Event, in
     if sizes[0]:
         data |= json.loads(await reader.readexactly(sizes[0]))
     await reader.readexactly(sizes[1])
-    return Event(header["type"], data), size
+    return Event(header["type"], data)
 
 
 def is_among(address: str, networks: Iterable[str]) -> bool:

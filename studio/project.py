@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, make_folder, parse_json, remove_leftovers, writing
+from common.files import atomic_write, make_folder, read_object, remove_leftovers, writing
 from common.options import option
 from common.system import lock_for_process
 
@@ -95,14 +95,10 @@ def read_settings(project: Project) -> dict[str, Any]:
     """Read project.json. Raises DataError if it is missing, or no JSON object."""
     path = project.require(project.settings, "studio.prepare FOLDER --name")
     try:
-        settings = parse_json(path.read_bytes())
-        if isinstance(settings, dict):
-            return settings
-        problem = f"a {type(settings).__name__}, expected a JSON object"
+        return read_object(path)
     except (OSError, ValueError) as error:
-        problem = str(error)
-    again = project.command("studio.prepare", "FOLDER", "--name")
-    raise DataError(f"{path}: cannot be used ({problem}); run {again} again")
+        again = project.command("studio.prepare", "FOLDER", "--name")
+        raise DataError(f"{path}: cannot be used ({error}); run {again} again") from None
 
 
 @contextmanager

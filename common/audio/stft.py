@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, fields
-from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
-from common.options import option
+from common.options import is_whole, option
 
 MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
 MAX_RATE, MAX_FILTER, MAX_MELS = 1_000_000, 2**20, 10_000  # anything larger is a mistake that would exhaust memory
@@ -41,9 +40,9 @@ class AudioConfig:
 
     def __post_init__(self) -> None:
         problems = _framing_problems(self.filter_length, self.hop_length, self.win_length)
-        if not _is_whole(self.sampling_rate) or not 1 <= self.sampling_rate <= MAX_RATE:
+        if not is_whole(self.sampling_rate) or not 1 <= self.sampling_rate <= MAX_RATE:
             problems.append(f"--sampling-rate {self.sampling_rate}: expected 1 to {MAX_RATE} samples per second")
-        if not _is_whole(self.n_mel_channels) or not 1 <= self.n_mel_channels <= MAX_MELS:
+        if not is_whole(self.n_mel_channels) or not 1 <= self.n_mel_channels <= MAX_MELS:
             problems.append(f"--n-mel-channels {self.n_mel_channels}: expected 1 to {MAX_MELS}")
         if not 0 <= self.mel_fmin < self.mel_fmax:
             problems.append(f"--mel-fmin {self.mel_fmin}: expected at least 0 and below --mel-fmax {self.mel_fmax}")
@@ -62,7 +61,7 @@ def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> l
     problems = [
         f"--{name}-length {length!r}: expected a whole number of samples"
         for name, length in lengths.items()
-        if not _is_whole(length)
+        if not is_whole(length)
     ]
     if problems:
         return problems
@@ -74,11 +73,6 @@ def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> l
     if not 1 <= hop_length <= win_length // 2:
         problems.append(f"--hop-length {hop_length}: expected 1 to half of --win-length, {win_length // 2} samples")
     return problems
-
-
-def _is_whole(value: object) -> bool:
-    """Return True for a whole number, but not for a bool, which a damaged checkpoint may have in its place."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class STFT(nn.Module):

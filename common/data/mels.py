@@ -31,7 +31,7 @@ from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import atomic_write, is_current, parse_json, remove_leftovers, write_text, writing
+from common.files import atomic_write, is_current, read_object, remove_leftovers, write_text, writing
 from common.options import from_options, option, parse_options, section
 from common.progress import counted
 from common.spec import ModelSpec, Options
@@ -146,12 +146,9 @@ def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        settings = parse_json(path.read_bytes())
+        return read_object(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error}); delete its folder and prepare mels again") from None
-    if not isinstance(settings, dict):
-        raise DataError(f"{path}: holds a {type(settings).__name__}, expected audio settings by name")
-    return settings
 
 
 def audio_seconds(path: Path, audio: AudioConfig, shortest: int, samples: int | None = None) -> float:

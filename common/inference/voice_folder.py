@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.errors import DataError, listed
-from common.files import parse_json
+from common.files import read_object
 from common.inference.config import GRIFFIN_LIM
 from common.spec import ModelSpec
 
@@ -81,11 +81,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json, {} if there is none. Raises DataError if it is not a JSON object."""
     path = folder / CONFIG
     try:
-        config = parse_json(path.read_bytes())
+        return read_object(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: no JSON ({error})") from None
-    if not isinstance(config, dict):
-        raise DataError(f"{path}: a {type(config).__name__}, expected a JSON object")
-    return config
+        raise DataError(f"{path}: {error}") from None

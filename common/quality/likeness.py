@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import suppress
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from common.quality.evaluators import optional_import
 RATE = 16000  # Hz at which clips are compared; mels end at 8 kHz, and an empty band above would outweigh all below
 FRAME_PERIOD = 5.0  # milliseconds
 ORDER = 24  # of the mel-cepstrum, customary at 16 to 24 kHz
+ALPHA = 0.41  # constant of the all-pass that is nearest to the mel scale at RATE
 SHORTEST = 0.1  # seconds; shorter audio is padded with silence, since the analysis needs a frame
 DECIBEL = 10 / math.log(10)
 LONGEST_COPY = 30  # seconds; the code of P.862 has room for fifty stretches of speech
@@ -55,7 +55,7 @@ def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
     The distortion of two frames is 10/ln 10 * sqrt(2 * sum of squared differences of c1 to c24) (Kubichek 1993, "Mel-cepstral
     distance measure for objective speech quality assessment"); c0, the level, is left out. Silence is not removed.
     """
-    one, other = (analyse(at_rate(clip, rate, RATE), RATE) for clip in (audio, reference))
+    one, other = (analyse(at_rate(clip, rate, RATE)) for clip in (audio, reference))
     import librosa
 
     costs, path = librosa.sequence.dtw(one.cepstra[:, 1:].T, other.cepstra[:, 1:].T, metric="euclidean")
@@ -93,12 +93,11 @@ def aligned_likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> dic
     return values | ({"estoi": score} if score > STOI_FAILED else {})
 
 
-def analyse(audio: np.ndarray, rate: int) -> Analysis:
-    """Compute pitch and mel-cepstra of audio (N,) at `rate` Hz."""
-    samples = _pad(audio, rate)
-    f0, times = _track(samples, rate, FRAME_PERIOD)
-    envelope = _world().cheaptrick(samples, f0, times, rate)
-    return Analysis(f0, mel_cepstra(envelope, mel_warping(rate)))
+def analyse(audio: np.ndarray) -> Analysis:
+    """Compute pitch and mel-cepstra of audio (N,) at RATE."""
+    samples = _pad(audio, RATE)
+    f0, times = _track(samples, RATE, FRAME_PERIOD)
+    return Analysis(f0, mel_cepstra(_world().cheaptrick(samples, f0, times, RATE)))
 
 
 def track_pitch(audio: np.ndarray, rate: int, period: float) -> np.ndarray:
@@ -122,7 +121,7 @@ def _world() -> Any:
     return pyworld
 
 
-def mel_cepstra(envelope: np.ndarray, alpha: float) -> np.ndarray:
+def mel_cepstra(envelope: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
     """Compute mel-cepstra (F, ORDER + 1) of power spectra (F, W), evenly spaced from 0 Hz to half the sampling rate.
 
     They are the c in log|X(w)| = c0 + sum over m of c_m cos(m v(w)), where v is the frequency warped by an all-pass with constant
@@ -133,24 +132,10 @@ def mel_cepstra(envelope: np.ndarray, alpha: float) -> np.ndarray:
     # weight of each bin in the trapezoidal rule, doubled for the cosine series except for c0
     share = np.full(len(omega), 2.0)
     share[[0, -1]] = 1.0
-    basis = np.cos(np.outer(_warp(omega, alpha), np.arange(ORDER + 1))) * (slope * share / (len(omega) - 1))[:, None]
+    warped = omega + 2 * np.arctan2(alpha * np.sin(omega), 1 - alpha * np.cos(omega))  # 0 at 0, pi at pi
+    basis = np.cos(np.outer(warped, np.arange(ORDER + 1))) * (slope * share / (len(omega) - 1))[:, None]
     basis[:, 0] /= 2
     return 0.5 * np.log(envelope) @ basis
-
-
-@cache
-def mel_warping(rate: int) -> float:
-    """Find the all-pass constant that best matches the mel scale at `rate` Hz: 0.41 at 16 kHz, 0.455 at 22.05 kHz."""
-    omega = np.linspace(0, np.pi, 1000)
-    mels = np.log1p(omega / np.pi * rate / 2 / 1000)
-    alphas = np.arange(0, 1, 0.001)
-    distances = [np.mean((mels / mels[-1] - _warp(omega, alpha) / np.pi) ** 2) for alpha in alphas]
-    return float(alphas[np.argmin(distances)])
-
-
-def _warp(omega: np.ndarray, alpha: float) -> np.ndarray:
-    """Return the phase of the all-pass: 0 at 0, pi at pi, and steep for low frequencies."""
-    return omega + 2 * np.arctan2(alpha * np.sin(omega), 1 - alpha * np.cos(omega))
 
 
 class _Version(NamedTuple):

@@ -249,24 +249,6 @@ def rank_lines(system: System) -> list[int]:
     return sorted(range(len(system.lines)), key=badness)
 
 
-class Box(NamedTuple):
-    """One system's line on the page, with its sound (Ogg) and pictures (PNG) in base64."""
-
-    name: str
-    ogg: str
-    transcript: str
-    pictures: dict[str, str]
-    numbers: list[str]
-
-
-class Section(NamedTuple):
-    """One line, numbered from 1, with the boxes of all systems."""
-
-    line: int
-    text: str
-    boxes: list[Box]
-
-
 def page(title: str, systems: Sequence[System], main_system: System, rate: int) -> str:
     """Render the page: a table of all systems, then each line with all of them, the worst of `main_system` first.
 
@@ -294,13 +276,15 @@ def page(title: str, systems: Sequence[System], main_system: System, rate: int) 
         legend=legend(),
         ranked_by=main_system.name,
         sections=[
-            Section(n + 1, main_system.lines[n].text, [_box(system.name, system.lines[n], rate) for system in systems])
+            {"line": n + 1, "text": main_system.lines[n].text, "boxes": [_box(one, n, rate) for one in systems]}
             for n in rank_lines(main_system)
         ],
     )
 
 
-def _box(name: str, line: ReportLine, rate: int) -> Box:
+def _box(system: System, number: int, rate: int) -> dict[str, Any]:
+    """One system's line on the page, with its sound (Ogg) and pictures (PNG) in base64."""
+    line = system.lines[number]
     numbers = [
         f"{measure.title} {measure.factor * value:.{measure.decimals}f}"
         for key, measure in MEASURES.items()
@@ -308,7 +292,8 @@ def _box(name: str, line: ReportLine, rate: int) -> Box:
     ]
     # pictures of a model that stops at once have no columns
     pictures = {title: _png(picture) for title, picture in line.pictures.items() if picture.size}
-    return Box(name, _ogg(line.sound, rate), line.transcript, pictures, numbers)
+    sound, transcript = _ogg(line.sound, rate), line.transcript
+    return {"name": system.name, "ogg": sound, "transcript": transcript, "pictures": pictures, "numbers": numbers}
 
 
 def _ogg(sound: Array, rate: int) -> str:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -38,24 +39,17 @@ def _credentials(headers: Headers, scheme: str) -> bytes | None:
 
 def is_own_origin(headers: Headers) -> bool:
     """True unless a page of another origin sends the request."""
-    origin = headers.get("origin")
-    return origin is None or origin_host(origin) == headers.get("host", "").lower() != ""
-
-
-def origin_host(origin: str) -> str:
-    """Return NAME:PORT of an origin; "" for text of another form, and for `null`."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
+    host = headers.get("host", "").lower()
+    with suppress(ValueError):  # an origin of another form
+        return "origin" not in headers or urlsplit(headers["origin"]).netloc.lower() == host != ""
+    return False
 
 
 def host_name(netloc: str) -> str:
     """Return the name in NAME or NAME:PORT; "" for text of another form."""
-    try:
+    with suppress(ValueError):
         return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
+    return ""
 
 
 def is_loopback(name: str) -> bool:

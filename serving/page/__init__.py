@@ -41,13 +41,8 @@ def _send(answer: Response, request: Request) -> Response:
 
 def settings_of(config: ServingConfig) -> dict[str, object]:
     """Return the values of the placeholders in index.html. `base` lets the page work without a slash at its address's end."""
-    base = f"{config.root_path}/" if config.root_path else ""
-    key = "needed" if config.api_key else ""
     return {
-        "key": key,
-        "base": base,
-        "most": config.max_characters,
-        "speed": config.speed,
-        "slowest": SLOWEST,
-        "fastest": FASTEST,
+        "key": "needed" if config.api_key else "",
+        "base": f"{config.root_path}/" if config.root_path else "",
+        **{"most": config.max_characters, "speed": config.speed, "slowest": SLOWEST, "fastest": FASTEST},
     }

@@ -60,15 +60,10 @@ class Job:
         """True while its process runs."""
         return self.state in (State.RUNNING, State.STOPPING)
 
-    @property
-    def log(self) -> Path:
-        """The file of its output."""
-        return job_file(self.project, self.name, "log")
-
     def tail(self, lines: int = 12) -> str:
         """Return the last lines of this run's output."""
         try:
-            with self.log.open("rb") as file:
+            with job_file(self.project, self.name, "log").open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
                 file.seek(max(self.run.log_start, end - TAIL))
                 text = file.read().decode("utf-8", "replace")
@@ -88,14 +83,13 @@ class Job:
             State.FINISHED: f"{command} has finished.",
             State.LOST: f"{command} ended without an exit code: it was killed, or the machine restarted. Start it again to resume.",
         }
-        return sentences.get(self.state) or f"{command} {self._failure}: {self.error}"
-
-    @property
-    def _failure(self) -> str:
+        if self.state in sentences:
+            return sentences[self.state]
         code = self.exit_code or 0
+        failure = f"failed with exit code {code}"
         if code < 0:
-            return f"was ended by {describe_signal(-code)}; its last line"
-        return f"failed with exit code {code}"
+            failure = f"was ended by {describe_signal(-code)}; its last line"
+        return f"{command} {failure}: {self.error}"
 
     @property
     def error(self) -> str:

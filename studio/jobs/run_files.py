@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from common.files import parse_json, write_text
+from common.files import read_object, write_text
 from common.run.child import end_with
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -86,11 +86,9 @@ def read_note(path: Path, run: Run) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+    with suppress(OSError, ValueError):
+        return read_object(path)
+    return None
 
 
 def write_note(path: Path, content: dict[str, Any]) -> None:

@@ -28,17 +28,6 @@ LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
 HOLD_STREAM = 20.0  # seconds between events that show that the page is still open
-# The address names the project, so that a reload or a bookmark shows it again.
-WRITE_ADDRESS = """(name) => {
-  const address = new URL(location);
-  if (name) address.searchParams.set("project", name);
-  history.replaceState(history.state, "", address);
-}"""
-# Of Gradio 6.31: names of buttons for screen readers that do not have the words on them.
-MEND_NAMES = """() => new MutationObserver(() => {
-  for (const button of document.querySelectorAll("button.upload-container[aria-label], button.playback[aria-label]"))
-    button.removeAttribute("aria-label");
-}).observe(document.body, { subtree: true, childList: true, attributes: true, attributeFilter: ["aria-label"] })"""
 TABS = {
     "Data": add_data_tab,
     "Plan": add_plan_tab,
@@ -127,10 +116,15 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
             return gr.Dropdown(names, value=name if name in names else next(iter(names), None))
 
         page.load(find_chosen, None, project, **IN_TURN, **HIDDEN)
-        project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
-        page.load(None, None, None, js=MEND_NAMES, **HIDDEN)
+        project.change(None, project, None, js=read_script("write_address"), **HIDDEN)
+        page.load(None, None, None, js=read_script("mend_names"), **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
     return page
+
+
+def read_script(name: str) -> str:
+    """Return a function in JavaScript, without the comment before it."""
+    return Path(__file__).with_name(f"{name}.js").read_text(encoding="utf-8").partition("\n")[2]
 
 
 async def keep_stream(ending: asyncio.Event) -> AsyncIterator[None]:

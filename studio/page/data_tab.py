@@ -15,7 +15,7 @@ from studio.page.events import HIDDEN, IN_TURN, Context, ProjectPage, RunButton,
 from studio.page.reading import check_take, first_open, keep_take, kept_takes, make_take, read_script
 from studio.page.recordings import describe_storage, fates_table, list_recordings, prepare_argv, store_files
 from studio.prepare.review import NO, YES, ClipRow
-from studio.project import Project, create_project, list_projects
+from studio.project import Project, create_project, find_project, list_projects
 
 WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
 Edits = dict[str, editing.Edit]
@@ -92,7 +92,7 @@ def store_dropped(context: Context, paths: list[str] | None, name: str | None) -
         return gr.skip(), gr.skip()
     if not name:
         return gr.skip(), f"these files wait for a project, create one or choose one above: {len(set(paths))}"
-    chosen = context.choose(name)
+    chosen = find_project(context.projects, name)
     return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths]))
 
 
@@ -150,7 +150,7 @@ class ClipPanel(NamedTuple):
 
     @property
     def inputs(self) -> list[Any]:
-        """The components that hold edits, in the order of `note`."""
+        """The components that hold edits, in the order of `editing.note_edit`."""
         return [self.edits, self.clip, self.use, self.text]
 
 
@@ -177,17 +177,16 @@ def add_review(page: ProjectPage, key: gr.State) -> None:
 
     def save_all(project: Project, *values: Any) -> tuple[Any, ...]:
         page.context.jobs.check_free(project)
-        edits = note(editing.read_rows(project), *values)
+        edits = editing.note_edit(editing.read_rows(project), *values)
         editing.save_edits(project, edits)
         return review(page.context, project, values[1], f"saved: {counted(len(edits), 'clip')}")
 
     def go(distance: int, project: Project, *values: Any, clip: str = "") -> tuple[Any, ...]:
         rows = editing.read_rows(project)
-        return clip_values(project, editing.neighbour(rows, clip or values[1], distance), note(rows, *values))
+        edits, chosen = editing.note_edit(rows, *values), editing.neighbour(rows, clip or values[1], distance)
+        return clip_values(project, chosen, edits)
 
-    def select(
-        project: Project, edits: Edits, clip: str, use: str | None, text: str, event: gr.SelectData
-    ) -> tuple[Any, ...]:
+    def select(project: Project, edits: Edits, clip: str, use: str | None, text: str, event: gr.SelectData) -> Any:
         return go(0, project, edits, clip, use, text, clip=str(event.row_value[1]))
 
     page.on(save.click, save_all, panel.inputs, outputs)
@@ -222,11 +221,6 @@ def review(context: Context, project: Project, clip: str = "", message: str = ""
     rows = editing.read_rows(project)
     about = context.shorten(editing.summarize(project, rows)), fates_table(project, rows), editing.table_of(rows)
     return gr.Column(visible=bool(rows)), *about, *clip_values(project, editing.neighbour(rows, clip, 0), {}, message)
-
-
-def note(rows: list[ClipRow], edits: Edits | None, clip: str, use: str | None, text: str) -> Edits:
-    """Return the edits together with the panel's."""
-    return editing.note_edit(rows, edits or {}, clip, editing.Edit(use or NO, " ".join((text or "").split())))
 
 
 def clip_values(project: Project, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:

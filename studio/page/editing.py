@@ -42,8 +42,11 @@ def table_of(rows: Sequence[review.ClipRow]) -> list[list[str]]:
     return [[row.use, row.clip, row.text, row.faults, row.words_wrong] for row in rows]
 
 
-def note_edit(rows: Sequence[review.ClipRow], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
-    """Return the edits with one more, or without that clip if the edit changes nothing."""
+def note_edit(
+    rows: Sequence[review.ClipRow], edits: Mapping[str, Edit] | None, clip: str, use: str | None, text: str | None
+) -> dict[str, Edit]:
+    """Return the edits with those of one more clip, or without it if they change nothing."""
+    edits, edit = edits or {}, Edit(use or review.NO, " ".join((text or "").split()))
     row = next((row for row in rows if row.clip == clip), None)
     rest = {name: other for name, other in edits.items() if name != clip}
     is_new = row is not None and edit != Edit(row.use, row.text)

@@ -14,7 +14,7 @@ from gradio.components import Component
 
 from common.errors import REFUSALS, DataError, UsageError
 from studio.jobs.jobs import Job, Jobs
-from studio.page.guide import WAITING, guide_or_problem
+from studio.page.guide import WAITING, write_guide
 from studio.project import Project, find_project
 from studio.wording import without_folders
 
@@ -34,10 +34,6 @@ class Context:
     projects: Path
     cpu: bool
     jobs: Jobs
-
-    def choose(self, name: str | None) -> Project:
-        """Return a project by its name. Raises DataError if there is none, UsageError for an impossible name."""
-        return find_project(self.projects, name)
 
     def shorten(self, text: str) -> str:
         """Remove the folders of this machine from a message."""
@@ -86,7 +82,7 @@ class ProjectPage:
         @functools.wraps(function)
         def call(name: str | None, *values: Any) -> Any:
             try:
-                project = self.context.choose(name)
+                project = find_project(self.context.projects, name)
             except (DataError, UsageError):
                 if not clears:
                     raise
@@ -114,7 +110,7 @@ class ProjectPage:
         def watch(project: Project) -> tuple[Any, ...]:
             job = newest_job(jobs, project, kinds)
             state = f"{project.name} {job.run.identity} {job.state.value}" if job else project.name
-            shown = self.context.shorten(guide_or_problem(kinds[0], project, job)) if kinds[0] in WAITING else ""
+            shown = self.context.shorten(write_guide(kinds[0], project, job)) if kinds[0] in WAITING else ""
             message, output = run_values(self.context, job)
             panel = gr.Textbox(message, visible=bool(message)), gr.Accordion(visible=bool(output)), output
             pausing = [gr.Button(visible=bool(job and job.is_active))] if stop else []

@@ -40,7 +40,10 @@ Sentences = Iterator[str]
 
 
 def write_guide(step: str, project: Project, job: Job | None) -> str:
-    """Return the guide of a step, "prepare", "plan" or "train"; `job` is its newest run."""
+    """Return the guide of a step, "prepare", "plan" or "train", or what is wrong with the project's files: the page goes on.
+
+    `job` is the step's newest run.
+    """
     steps: dict[str, Callable[[Project], Sentences]] = {
         "prepare": _after_data,
         "plan": _after_plan,
@@ -51,7 +54,10 @@ def write_guide(step: str, project: Project, job: Job | None) -> str:
     else:
         failed = job is not None and job.state not in (State.FINISHED, State.PAUSED)
         lines = [_next("read what went wrong below, mend it, and start this step again.")] if failed else []
-        lines = lines or [*steps[step](project)]
+        try:
+            lines = lines or [*steps[step](project)]
+        except DataError as error:
+            lines = [escape(str(error))]
     return "".join(line if line.startswith("<") else f"<p>{line}</p>" for line in lines)
 
 
@@ -188,11 +194,3 @@ def figures_of(plan: Plan, name: str) -> Figures | None:
         return Figures(**{field.name: measured[field.name] for field in fields(Figures) if field.name in measured})
     except (KeyError, TypeError):
         return None
-
-
-def guide_or_problem(step: str, project: Project, job: Job | None) -> str:
-    """Return the guide of a step, or what is wrong with the project's files: the page goes on."""
-    try:
-        return write_guide(step, project, job)
-    except DataError as error:
-        return f"<p>{escape(str(error))}</p>"

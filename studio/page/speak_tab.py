@@ -18,7 +18,7 @@ from serving.errors import RequestError
 from serving.responses import error_response
 from serving.voices import Voices
 from studio.page.events import Context, ProjectPage
-from studio.project import Project, check_inside
+from studio.project import Project, check_inside, find_project
 from studio.voice.verdict import read_verdict
 
 ROUTE = "/speak"  # and the name of a project
@@ -42,7 +42,7 @@ class ProjectSpeech:
         app: ASGIApp
         try:
             async with self._lock:
-                app = await self._find(self.context.choose(scope["path_params"]["name"]))
+                app = await self._find(find_project(self.context.projects, scope["path_params"]["name"]))
         except (DataError, UsageError) as error:
             message = self.context.shorten(str(error))
             app = error_response(RequestError(404, message, code="voice_not_loaded"))

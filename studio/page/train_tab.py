@@ -68,8 +68,8 @@ def add_train_tab(page: ProjectPage) -> None:
         sight = view.look(project, name, before or NOTHING_SEEN)
         curve = gr.skip() if before and sight.keys.curve == before.curve else show(sight.losses)
         report = [gr.skip()] * (2 + SOUNDS) if sight.report is None else show_report(sight.report)
-        has_begun = view.has_begun(project, name)
-        return gr.Radio(visible=has_begun), gr.Textbox(sight.words, visible=has_begun), curve, *report, sight.keys
+        begun = sight.has_begun
+        return gr.Radio(visible=begun), gr.Textbox(sight.words, visible=begun), curve, *report, sight.keys
 
     outputs = [model, progress, losses, alignment, mel, *sounds, seen]
     events = [gr.Timer(SECONDS).tick, page.field.change, model.change]
@@ -125,6 +125,7 @@ class Sight(NamedTuple):
     words: str
     losses: Pixels | None
     report: ReportView | None
+    has_begun: bool = True
 
 
 class RunView:
@@ -177,11 +178,6 @@ class TrainingView:
         self._views: dict[Path, RunView] = {}
         self._lock = threading.Lock()
 
-    def has_begun(self, project: Project, name: str) -> bool:
-        """True if a model has a step that was looked at."""
-        view = self._views.get(check_inside(project, project.run(name)))
-        return view is not None and view.log.step > 0
-
     def look(self, project: Project, name: str, seen: Keys = NOTHING_SEEN) -> Sight:
         """Read the run of a model; pictures whose keys are in `seen` are left out."""
         with self._lock:
@@ -194,7 +190,7 @@ class TrainingView:
                 curve = figure_pixels(plot_losses(log.losses.training, log.losses.validation, f"{name}: loss"))
             if keys.report != seen.report:
                 report = view.report(evaluation_texts(project, settings.report_lines) if settings else [])
-            return Sight(keys, describe(name, log, settings, progress), curve, report)
+            return Sight(keys, describe(name, log, settings, progress), curve, report, has_begun=log.step > 0)
 
 
 def evaluation_texts(project: Project, lines: int) -> list[str]:

@@ -110,7 +110,7 @@ RECORD = {"bytes": 1, "sha256": hashlib.sha256(b"1").hexdigest(), "inputs": {}, 
     ("text", "message"),
     [
         (None, "no such file; expected a dir"),
-        ("{", "not JSON"),
+        ("{", "no JSON"),
         (json.dumps(GOOD | {"files": []}), "`files` is not a table of files"),
         (json.dumps(GOOD | {"sigma_infer": "x"}), "sigma_infer: 'x', expected a number"),
         *(

@@ -13,9 +13,8 @@ import torch
 
 from common.inference.config import SynthesisConfig
 from exports import engines
-from exports.models import ScriptedTacotron2
-from exports.torchscript import script_acoustic
-from exports.vocoders import VOCODERS
+from exports.models import VOCODERS, ScriptedTacotron2
+from exports.torchscript import ScriptedFreeRun, script
 from exports.voice import ACOUSTIC_PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tacotron2.model import Tacotron2
@@ -160,7 +159,7 @@ def two_models(**config) -> tuple[Tacotron2, ScriptedTacotron2]:
         for weight in plain.decoder.parameters():
             weight.mul_(1.5)  # far from uniform attention
         plain.decoder.gate_layer.linear_layer.weight.mul_(6)  # far from even chances to end
-    return plain, ScriptedTacotron2(script_acoustic(plain), plain.config)
+    return plain, ScriptedTacotron2(script(ScriptedFreeRun(plain)), plain.config)
 
 
 @pytest.mark.parametrize("config", [{}, {"n_frames_per_step": 3, "decoder_no_early_stopping": True}])

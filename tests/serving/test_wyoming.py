@@ -136,8 +136,7 @@ def test_a_whole_text_is_the_audio_of_the_library_and_in_the_log_on_demand(caplo
     assert [record.fields["texts"] for record in caplog.records if record.message == "wyoming"][-1:] == [["Two."]]
 
 
-def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatch) -> None:
-    monkeypatch.setattr("serving.wyoming.READ_AHEAD", 2)
+def test_events_sent_at_once_are_answered(engine: Engine) -> None:
     found = [Info.from_event(answer).tts[0] for answer in answers(engine, *[Describe()] * 5, end="info", times=5)]
     assert [voice.name for program in found for voice in program.voices] == ["embedded", "heart"] * 5
 

@@ -99,7 +99,7 @@ def test_a_label_without_one_of_the_settings_or_that_cannot_be_read(tmp_path: Pa
     settings = settings_of(AudioConfig())
     del settings["mel_fmax"]
     without = json.dumps(settings), r"other audio settings: mel_fmax None, now 8000\.0"
-    for content, message in (without, ("{", "cannot be read"), ("[]", "holds a list")):
+    for content, message in (without, ("{", "cannot be read"), ("[]", "a list")):
         (tmp_path / "audio_settings.json").write_text(content)
         with pytest.raises(DataError, match=message):
             check_settings([tmp_path], AudioConfig())

@@ -39,7 +39,8 @@ def jobs(tmp_path: Path):
 def start(jobs: Jobs, project: Project, *words: str, name: str = "train") -> Job:
     before = job_file(project, name, "log").stat().st_size if job_file(project, name, "log").exists() else 0
     job = jobs.start(project, name, [PROBE, *words])
-    wait_for(lambda: job.log.stat().st_size > before)
+    log = job_file(project, job.name, "log")
+    wait_for(lambda: log.stat().st_size > before)
     return job
 
 
@@ -69,7 +70,7 @@ def test_pause_saves_once_and_the_same_command_goes_on_to_its_end(jobs, project)
     assert (job.state, job.exit_code) == (State.FINISHED, 0)
     assert job.message == f"python -m {PROBE} has finished."
     assert job.tail() == OUTPUT, "the output of the earlier run is no part of this one's"
-    assert job.log.read_text().count("step 1") == 2
+    assert job_file(project, job.name, "log").read_text().count("step 1") == 2
     with pytest.raises(DataError, match="mine: no train is running"):
         jobs.pause(project, "train")
 

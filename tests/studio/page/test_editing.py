@@ -88,10 +88,10 @@ def test_no_other_file_is_read_as_a_clip_and_a_damaged_table_is_named(project):
 def test_edits_until_they_are_saved_and_neighbours(project):
     rows = read_rows(project)
     first, second = rows[0], rows[1]
-    edits = note_edit(rows, {}, first.clip, Edit("yes", first.text))
+    edits = note_edit(rows, {}, first.clip, "yes", first.text)
     assert edits == {first.clip: Edit("yes", first.text)}
-    assert note_edit(rows, edits, second.clip, Edit(second.use, second.text)) == edits
-    assert note_edit(rows, edits, first.clip, Edit(first.use, first.text)) == {}
-    assert note_edit(rows, {}, "another", Edit("yes", "x")) == {}
+    assert note_edit(rows, edits, second.clip, second.use, second.text) == edits
+    assert note_edit(rows, edits, first.clip, first.use, first.text) == {}
+    assert note_edit(rows, {}, "another", "yes", "x") == {}
     assert neighbour(rows, rows[0].clip, 1) == rows[1] and neighbour(rows, rows[0].clip, -1) == rows[0]
     assert neighbour(rows, rows[-1].clip, 1) == rows[-1] and neighbour(rows, "another", 1) == rows[0]

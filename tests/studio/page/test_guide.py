@@ -10,7 +10,7 @@ pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not
 
 from studio.jobs.jobs import Job, State
 from studio.page import guide
-from studio.page.guide import guide_or_problem, write_guide
+from studio.page.guide import write_guide
 from studio.plan.file import NEED, VERDICT, Plan, write_plan
 from studio.prepare.review import ClipRow, write_review
 from studio.project import Project
@@ -106,4 +106,4 @@ def test_a_run_and_a_damaged_file_have_their_own_words(project: Project) -> None
     project.training_list.parent.mkdir(exist_ok=True)
     project.training_list.touch()
     project.plan.write_text("{")
-    assert "plan.json" in guide_or_problem("plan", project, None)
+    assert "plan.json" in write_guide("plan", project, None)

@@ -52,7 +52,7 @@ def test_progress_curves_pictures_and_sounds(project, monkeypatch):
     assert {(speech.step, speech.rate) for speech in sight.report.speeches} == {(2, 22050)}
     np.testing.assert_allclose(sight.report.speeches[1].samples / 32767, sound / 2, atol=1e-3)
     again = view.look(project, "Tacotron2", sight.keys)
-    assert again == (sight.keys, sight.words, None, None)
+    assert again == (sight.keys, sight.words, None, None, True)
     with log_of(project, "Tacotron2") as log:
         write_step(log, 2, 2.0)
         later = view.look(project, "Tacotron2", sight.keys)
