@@ -40,7 +40,7 @@ PACKAGES = {
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {*EVALUATORS, "onnxruntime", "resemblyzer"}
-WHISPER_PACKAGES = {"ctranslate2", "faster_whisper", "huggingface_hub"}  # of requirements/whisper.txt, there as well
+WHISPER_PACKAGES = {"faster_whisper", "huggingface_hub"}  # of requirements/whisper.txt, there as well
 EXPORT_PACKAGES = {"onnx", "onnxruntime", "onnxscript"}  # of requirements/exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself

@@ -153,6 +153,7 @@ RUNS = {
 }
 # Flags that change nothing here: what they do has a test of its own.
 ELSEWHERE = {
+    **dict.fromkeys(("--language", "--recogniser"), "tests/common/quality/test_whisper.py"),
     "--cpu": "tests/test_gpu_rules.py",
     "--best-slack": "tests/common/training/test_checkup.py",
     "--evaluate-without": "tests/test_evaluate.py::test_training_lets_the_model_speak_and_chooses_the_best_by_it",

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
+import psutil
 
+from common import precision
 from common.audio.audio_processing import at_rate
 from common.errors import DataError
 from common.progress import size
 from common.quality.evaluators import optional_import
-from common.run.memory import available_memory
+from common.system import memory_limit
 
 # N samples
 RATE = 16000  # Hz of the recogniser's input
@@ -59,9 +60,9 @@ class Whisper:
             DataError: if the package, the weights or memory are missing, or Whisper does not know the language.
         """
         with optional_import(INSTALL):
-            import ctranslate2
             import faster_whisper
-        device, kind = ("cuda", "float16") if ctranslate2.get_cuda_device_count() else ("cpu", "int8")
+        device = precision.pick_device().type
+        kind = "int8" if device == "cpu" else "float16"
         folder = find_weights(place)
         files = None if folder else packaged_files()
         with _explain_loading(place):
@@ -109,7 +110,8 @@ def find_weights(place: str) -> Path | None:
     folder = _downloaded(place) if place in SIZES else Path(place)
     if missing := [name for name in NEEDED if not (folder / name).is_file()]:
         raise DataError(f"{folder}: no {' and no '.join(missing)}, expected {WANTED}")
-    needed, there = MEMORY_SHARE * (folder / "model.bin").stat().st_size, available_memory(torch.device("cpu"))
+    needed, free = MEMORY_SHARE * (folder / "model.bin").stat().st_size, psutil.virtual_memory().available
+    there = min(free, memory_limit() or free)
     if needed > there:
         raise DataError(f"whisper {place}: needs {size(needed)} of memory, and there are {size(there)}; {_SMALLER}")
     return folder
