@@ -218,15 +218,14 @@ def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
     show = dist.is_main and not options.scale.shard  # a sharded model cannot run on rank 0 alone
     stft, checkup = TacotronSTFT.from_config(options.audio) if show else None, checkup_of(state)
     totals = RunTotals()
-    timer = SaveTimer(options.checkpoints.checkpoint_every_minutes or math.inf)
+    timer = SaveTimer(math.inf)
+    restart(timer, state)
     for epoch in epochs:
         progress.epoch, steps_before = epoch, progress.iteration
-        while (ending := train_epoch(state, state.loaders.training, log, stop, timer)) is not Ending.EPOCH:
-            raise_fault(state, log, epoch_complete=False)
-            log.say(f"{'stopped' if ending is Ending.STOP else 'still'} in mid-epoch: {save(state, False)}")
-            timer.restart()
-            if ending is Ending.STOP:
-                return False
+        if (ending := take_steps(state, log, stop, timer)) is Ending.STOP:
+            return False
+        if ending is Ending.OVER:
+            break
         last = end_epoch(state, totals, log, trained=progress.iteration > steps_before)
         if last or epoch % plan.interval(every) == 0:
             totals.validation, measures = judge(state, stft, checkup, last, log, stop)
@@ -238,7 +237,7 @@ def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
         stopping = any_process(stop.is_requested, dist)
         if last or stopping or (is_due(state) and not state.bad_validations):
             saved = save(state, final=last)
-            timer.restart()
+            restart(timer, state)
         if stopping and not last:
             log.say(f"stopped: {saved}")
             return False
@@ -247,6 +246,28 @@ def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
             break
     totals.log(log, state.rates)
     return True
+
+
+def take_steps(state: TrainState, log: Log, stop: StopRequest, timer: SaveTimer) -> Ending:
+    """Train to the end of the epoch, with the saves that fall due, or until a stop or the end of --max-minutes, after a save."""
+    while (ending := train_epoch(state, state.loaders.training, log, stop, timer)) is not Ending.EPOCH:
+        raise_fault(state, log, epoch_complete=False)
+        plan = state.progress.plan
+        if ending is Ending.SAVE and any_process(plan.over_in <= 0, state.setup.dist):
+            log.say(f"--max-minutes {plan.minutes:g} ends before epoch {state.progress.epoch} does")
+            ending = Ending.OVER
+        log.say(f"{'still' if ending is Ending.SAVE else 'stopped'} in mid-epoch: {save(state, epoch_complete=False)}")
+        if ending is not Ending.SAVE:
+            break
+        restart(timer, state)
+    return ending
+
+
+def restart(timer: SaveTimer, state: TrainState) -> None:
+    """Wait for the next save in mid-epoch: by --checkpoint-every-minutes, or at the end of --max-minutes."""
+    every = state.setup.options.checkpoints.checkpoint_every_minutes or math.inf
+    timer.minutes = min(every, state.progress.plan.over_in)
+    timer.restart()
 
 
 def judge(
@@ -270,9 +291,13 @@ def start_plan(state: TrainState, log: Log) -> range:
     """Start the clock of --max-minutes. Returns the epochs to train at most; none, said to the user, after the end of the plan."""
     config, done, plan = state.setup.options.run, state.progress.epoch, state.progress.plan
     plan.start(config.max_minutes, config.epochs, config.epochs_per_validation, done)
-    if done < plan.last:
+    if done < plan.last and plan.over_in > 0:
         return range(done, config.epochs)
-    raised = f"--max-minutes, now {plan.minutes:g}" if plan.last < config.epochs else f"--epochs, now {config.epochs}"
+    raised = (
+        f"--max-minutes, now {plan.minutes:g}"
+        if plan.last < config.epochs or plan.over_in <= 0
+        else f"--epochs, now {config.epochs}"
+    )
     log.say(f"nothing left to train: epochs done: {done}; raise {raised}, to go on")
     return range(0)
 

@@ -157,11 +157,10 @@ seconds = checked(float, ABOVE_ZERO._replace(expected="more than 0 seconds"), "s
 sampling_rate = checked(int, Check(lambda rate: 1 <= rate <= MAX_RATE, f"1 to {MAX_RATE} Hz"), "sampling_rate")
 
 
-def config_file_argv(path: Path, parser: argparse.ArgumentParser) -> list[str]:
-    """Convert a JSON file of {group: {flag: value}} to command-line arguments.
+def config_file_argv(path: Path, parser: argparse.ArgumentParser, others: Collection[str] = ()) -> list[str]:
+    """Convert a JSON file of {group: {flag: value}} to command-line arguments, but for the groups in `others`.
 
-    true is the bare flag; false is --no-FLAG if the parser has it, else nothing, like null; a list is several values. Raises
-    UsageError that names the file and each entry that the parser refuses.
+    Raises UsageError that names the file and each entry that the parser refuses.
     """
     try:
         groups = parse_json(read_content(path))
@@ -171,21 +170,32 @@ def config_file_argv(path: Path, parser: argparse.ArgumentParser) -> list[str]:
         raise UsageError(f"--config-file: {error}") from None
     except ValueError as error:
         raise UsageError(f"--config-file: {path}: not JSON ({error})") from None
+    argv, problems = groups_argv(groups, parser, others)
+    if problems:
+        raise UsageError("\n".join(f"--config-file: {path}: {problem}" for problem in problems))
+    return argv
+
+
+def groups_argv(
+    groups: Any, parser: argparse.ArgumentParser, others: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Convert {group: {flag: value}} to command-line arguments, but for the groups in `others`. Returns them and what is wrong.
+
+    true is the bare flag; false is --no-FLAG if the parser has it, else nothing, like null; a list is several values.
+    """
     if not isinstance(groups, dict) or not all(isinstance(flags, dict) for flags in groups.values()):
-        raise UsageError(f"--config-file: {path}: expected {{group: {{flag: value}}}}")
+        return [], ["expected {group: {flag: value}}"]
     argv: list[str] = []
     problems = []
     for group, flags in groups.items():
-        for name, value in flags.items():
+        for name, value in flags.items() if group not in others else ():
             flag = "--" + name.lstrip("-").replace("_", "-")
             if any("\0" in argument for argument in _arguments(parser, flag, value)):
-                problems.append(f"--config-file: {path}: {group}.{name}: a NUL character in its value")
+                problems.append(f"{group}.{name}: a NUL character in its value")
             elif problem := _refusal(parser, flag, value):
-                problems.append(f"--config-file: {path}: {group}.{name}: {problem}")
+                problems.append(f"{group}.{name}: {problem}")
             argv += _arguments(parser, flag, value)
-    if problems:
-        raise UsageError("\n".join(problems))
-    return argv
+    return argv, problems
 
 
 def _arguments(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from common.data.recordings import Recording, Rows
 from common.errors import DataError
 from common.files import atomic_write, is_current
 from common.progress import show_progress
+from scripts.recordings import Recording, Rows
 
 PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
 SOUNDS = Path("usr/share/asterisk/sounds/en_US_f_Allison")  # in the packages, as the next one

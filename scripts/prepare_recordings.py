@@ -27,7 +27,6 @@ from pathlib import Path
 
 from common.arguments import copy_arguments, option_argv, positive, seconds, share_or_number, words_of
 from common.audio.stft import AudioConfig
-from common.data import recordings
 from common.data.filelist import Utterance, choose_held_out, list_path, path_in_filelist, write_list
 from common.data.mels import mel_path_of, unusable_rows
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
@@ -38,7 +37,7 @@ from common.precision import gpu_count
 from common.progress import counted
 from common.spec import Options
 from models import acoustic_spec
-from scripts import asterisk
+from scripts import asterisk, recordings
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists

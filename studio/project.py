@@ -66,7 +66,6 @@ class Project:
     training_list = Place("filelists/train.txt")  # rows path|text, paths relative to `root`
     validation_list = Place("filelists/val.txt")
     plan = Place("plan.json")  # training settings that `studio.plan` has proposed
-    progress = Place("runs/progress.json")  # seconds spent on each model, and plans finished
     voice = Place("voice")  # the finished voice: checkpoints, config, card, samples
     exports = Place("exports")  # of `studio.export`, a folder for each target, and each packed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
+from common.training.time_plan import TimePlan
 from models import load_model
 from tests.recipe import flags, losses, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events
@@ -74,19 +76,32 @@ def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
 
 def test_a_limit_of_time_ends_a_run_with_an_epoch_and_its_validation(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 2000, "--epochs-per-validation", 1000]
-    out = succeed("train.py", *words, "--max-minutes", 0.02)
+    out = succeed("train.py", *words, "--max-minutes", 0.06)
     ended = last(tmp_path)
-    assert f"--max-minutes 0.02: epoch {ended['epoch']} is the last" in out and ended["epoch_complete"]
+    assert f"--max-minutes 0.06: epoch {ended['epoch']} is the last" in out and ended["epoch_complete"]
     steps = read_steps(tmp_path / "nvlog.json")
     validated = [step[0] for step, data in steps if len(step) == 1 and "val_loss" in data]
     assert validated[0] == 0 and validated[-1] == ended["epoch"]
     epochs = ended["time_plan"]["epochs"]
     assert epochs == ended["epoch"] + 1 < 2000
     words.append("--resume-from-last")
-    assert "raise --max-minutes, now 0.02, to go on" in succeed("train.py", *words, "--max-minutes", 0.02)
+    assert "raise --max-minutes, now 0.06, to go on" in succeed("train.py", *words, "--max-minutes", 0.06)
     assert differences(ended, last(tmp_path)) == []
     succeed("train.py", *words, "--max-minutes", 60, "--epochs", epochs + 1)
     assert last(tmp_path)["epoch"] == epochs
+
+
+def test_a_limit_of_time_that_an_epoch_exceeds_ends_the_run_within_it(tmp_path: Path, monkeypatch) -> None:
+    """An epoch of hours would ignore a limit of minutes."""
+    words = [*flags("WaveGlow", tmp_path), "-bs", 1, "--epochs", 3, "--max-minutes", 30, "--resume-from-last"]
+    left = itertools.chain([30.0], itertools.repeat(0.0))  # minutes: at the start, and from the first step on
+    monkeypatch.setattr(TimePlan, "over_in", property(lambda plan: next(left)))
+    out = succeed("train.py", *words)
+    assert "--max-minutes 30 ends before epoch 0 does\nstopped in mid-epoch: saved" in out
+    ended = last(tmp_path)
+    assert (ended["epoch"], ended["iteration"], ended["epoch_complete"]) == (0, 1, False)
+    assert read_steps(tmp_path / "nvlog.json")[-1][0] == ()
+    assert "nothing left to train: epochs done: 0; raise --max-minutes, now 30" in succeed("train.py", *words)
 
 
 def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:

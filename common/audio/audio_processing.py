@@ -77,7 +77,7 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
     name = os.fspath(path)
     with _explain_errors(name), soundfile.SoundFile(name) as file:
         if sampling_rate is not None:
-            _check_header(name, file.channels, file.samplerate, sampling_rate)
+            check_header(name, file.channels, file.samplerate, sampling_rate)
         samples, promised = _read_blocks(file), file.frames
         container, codec, rate = file.format, file.subtype, file.samplerate
     with _explain_errors(name):
@@ -103,7 +103,7 @@ def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:
 
     name = os.fspath(path)
     with _explain_errors(name), soundfile.SoundFile(name) as file:
-        _check_header(name, file.channels, file.samplerate, sampling_rate)
+        check_header(name, file.channels, file.samplerate, sampling_rate)
         if estimates_length(name):
             return len(read_audio(name, sampling_rate).samples)
         samples: int = file.frames
@@ -155,7 +155,8 @@ def _check_whole(name: str, container: str, found: int, promised: int) -> None:
         raise DataError(f"{name}: no samples in it")
 
 
-def _check_header(name: str, channels: int, rate: int, expected_rate: int) -> None:
+def check_header(name: str, channels: int, rate: int, expected_rate: int) -> None:
+    """Raise DataError for a file that is not mono or has another rate."""
     if channels != 1:
         raise DataError(f"{name}: {channels} channels, expected mono: mix it down, for instance with `ffmpeg -ac 1`")
     if rate != expected_rate:

@@ -1,4 +1,4 @@
-"""Silence in audio: at the ends of a clip, and clips that are nothing else.
+"""Silence in audio, at the ends of a clip.
 
 Every level is measured about the mean: microphones and sound cards add a constant offset, which is no sound.
 """
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 FRAME = 0.01  # seconds over which the level is measured
 DEPTH = 40.0  # dB; frames whose RMS is further than this below the loudest frame's are silence
-ROUNDS_TO_ZERO = 0.5 / 32768  # samples below this amplitude are zero in 16 bits
 NO_POWER = 1e-12  # mean squares below are rounding errors
 
 
@@ -20,11 +19,6 @@ def without_offset(samples: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]
     """Return samples (N,) about their mean."""
     exact = samples.astype(np.float64)
     return exact - exact.mean() if len(exact) else exact
-
-
-def is_silent(samples: npt.NDArray[np.floating]) -> bool:
-    """Return True if all samples (N,) in [-1, 1] are zero in 16 bits, or equal."""
-    return bool(np.abs(without_offset(samples)).max(initial=0.0) < ROUNDS_TO_ZERO)
 
 
 def frame_powers(samples: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.float64]:

@@ -19,6 +19,8 @@ RETIRED = (
     *("--text-cleaners", "--use-saved-learning-rate", "--grad-clip", "--dynamic-loss-scaling", "--dist-url"),
     *("--dist-backend", "--group-name", "--rank", "--world-size", "--local_rank", "--local-rank"),
 )
+# Groups of a --config-file that are not for train.py: what the studio's plan.json says to studio.train, and to people.
+STUDIO, NOTES = "studio", "notes"
 # Options whose defaults differ by model.
 BY_MODEL = [field.name for field in fields(TrainingDefaults) if field.name != "batch_size_amp"]
 
@@ -65,19 +67,10 @@ def parse_training_arguments(
             _help_without_model(first, registry)
         first.error(f"the following arguments are required: -m/--model-name, one of {', '.join(registry)}")
     spec = registry[name]
-    parser = Parser(
-        prog="train.py",
-        usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # a list of all flags would hide the message
-        description=description,
-        parents=[first],
-    )
-    add_training_arguments(parser, spec.training)
-    spec.add_training_arguments(parser)
-    spec.add_arguments(parser)
-    add_retired_arguments(parser, RETIRED)
+    parser = model_parser(spec, first)
     args = parser.parse_args(argv)
     if args.config_file:
-        argv = config_file_argv(args.config_file, parser) + argv
+        argv = config_file_argv(args.config_file, parser, {*registry, STUDIO, NOTES} - {name}) + argv
         args = parser.parse_args(argv)
     options = make_options(vars(args), spec.training)
     if options.start.warm_start:
@@ -86,6 +79,21 @@ def parse_training_arguments(
         settings = adopt_settings(options, given, spec, actions)
         options = replace(options, model=settings)
     return options, spec
+
+
+def model_parser(spec: ModelSpec, first: Parser) -> Parser:
+    """Build the parser of train.py -m MODEL; `first` has the flags that come before the model's."""
+    parser = Parser(
+        prog="train.py",
+        usage=f"%(prog)s -m {spec.name} [flags]  (-h lists them)",  # a list of all flags would hide the message
+        description=first.description,
+        parents=[first],
+    )
+    add_training_arguments(parser, spec.training)
+    spec.add_training_arguments(parser)
+    spec.add_arguments(parser)
+    add_retired_arguments(parser, RETIRED)
+    return parser
 
 
 def _help_without_model(first: Parser, registry: dict[str, ModelSpec]) -> None:

@@ -37,6 +37,7 @@ class Ending(Enum):
     EPOCH = auto()
     STOP = auto()
     SAVE = auto()  # a checkpoint is due in mid-epoch; train_epoch has to be called again
+    OVER = auto()  # --max-minutes has ended in mid-epoch
     FAULT = auto()  # the next clips cannot be read: state.fault
 
 

@@ -42,7 +42,9 @@ class RunConfig:
         "log file: a name inside --output, with or without that folder, or an absolute path; a fresh run moves an older log aside",
     )
     config_file: Path | None = option(
-        None, "JSON file of flags, {group: {flag: value}}; flags on the command line override it"
+        None,
+        "JSON file of flags, {group: {flag: value}}, such as the studio's plan.json; flags on the command line override it, and a "
+        "group with the name of a model is for that model alone",
     )
     epochs: int = option(1, "total epochs, including any before a resume", type=positive)
     epochs_per_validation: int = option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_right
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from common.progress import MINUTE
 
 MEASURING = 0.1  # share of the time in which every epoch adjusts the fit; later it only shrinks, where the time would not suffice
 SPARE = 0.02  # share of the time for epochs that take longer than the others
+LATE = 0.02  # share of the time beyond the limit in which an epoch may still end
 
 
 @dataclass
@@ -76,6 +78,13 @@ class TimePlan:
         left = self._cost(self.last, done)
         return max(0.0, min(left, MINUTE * self.minutes - self.spent) if self.minutes else left)
 
+    @property
+    def over_in(self) -> float:
+        """The minutes from now until a run ends in mid-epoch, since not even the epoch under way fits; inf without a limit."""
+        if not self.minutes:
+            return math.inf
+        return (1 + LATE) * self.minutes - (self.spent + time.monotonic() - self._clock) / MINUTE
+
     def stored(self) -> dict[str, Any]:
         """Return the plan for a checkpoint, with the time up to now."""
         return asdict(self) | {"spent": self.spent + time.monotonic() - self._clock}
@@ -97,7 +106,7 @@ class TimePlan:
         """The seconds of a run of so many epochs after `done` of them, whose last one is not validated yet."""
         every = max(1, round(self._every * epochs / self._asked))  # a shorter run validates as often in all
         # Epochs that are multiples of `every`, counted from 0, from the last one trained on, and the very last epoch if it is none.
-        reports = (epochs - 1) // every - (done - 2) // every
+        reports = (epochs - 1) // every - (max(done, 1) - 2) // every
         if (epochs - 1) % every:
             reports += 1
         counted = self.timed - 1 if self.timed > 1 else 1  # the first one filled caches, and step_seconds leaves it out

@@ -9,13 +9,14 @@ from html import escape
 from typing import Any
 
 from common.errors import DataError, listed
-from common.progress import HOUR, MINUTE, counted, duration
+from common.progress import MINUTE, counted, duration
+from common.training.options import TrainOptions
 from studio.jobs.jobs import Job, State
 from studio.page.editing import read_rows
 from studio.page.recordings import list_recordings
 from studio.plan import proposal
 from studio.plan.commands import Figures
-from studio.plan.file import MODELS, NEED, VERDICT, Plan, read_plan
+from studio.plan.file import NEED, Plan, read_plan
 from studio.prepare.report import minutes
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project, check_inside
@@ -137,7 +138,7 @@ def _after_plan(project: Project) -> Sentences:
         yield "No plan yet."
         yield _next("press Make a plan. It tries each model on this machine and proposes what suits your clips.")
     else:
-        yield f"The plan trains {' and then '.join(name for name in MODELS if name in plan.models)}{_takes(plan)}."
+        yield f"The plan trains {' and then '.join(plan.models)}{_takes(plan)}."
         material = plan.notes.get("material")
         if isinstance(material, dict) and isinstance(material.get("minutes"), (int, float)):
             yield f"It has {length(material['minutes'])} of speech to learn from. {expectation(material['minutes'])}"
@@ -149,14 +150,18 @@ def _after_plan(project: Project) -> Sentences:
 def _takes(plan: Plan) -> str:
     """Say how long a plan takes, where it was measured: the models, their sharpening and the verdict."""
     total = 0.0
-    for name, settings in plan.models.items():
+    for name, options in plan.models.items():
         if (figures := figures_of(plan, name)) is None or not figures.step_seconds:
             return ""
-        seconds = proposal.expected_seconds(settings.epochs, settings.report_every, figures)
-        limit = HOUR * settings.hours if settings.hours else seconds
-        total += min(seconds, limit) + MINUTE * settings.sharpen_minutes
-    verdict = plan.notes.get(VERDICT, proposal.MOST_VERDICT)
-    return f": about {duration(total + MINUTE * float(verdict))} in all"
+        total += expected_seconds(options, figures)
+    total += MINUTE * (plan.studio.sharpen_minutes + plan.studio.verdict_minutes)
+    return f": about {duration(total)} in all"
+
+
+def expected_seconds(options: TrainOptions, figures: Figures) -> float:
+    """Estimate the time of a model's training, with its start."""
+    run = options.run
+    return figures.seconds(run.epochs, run.epochs_per_validation, run.max_minutes)
 
 
 def _after_training(project: Project) -> Sentences:
@@ -178,7 +183,7 @@ def _after_training(project: Project) -> Sentences:
     elif plan is None:
         yield "There is nothing to train yet."
         yield _next("make a plan in the tab Plan.")
-    elif project.progress.exists():
+    elif any(project.run(name).exists() for name in plan.models):
         yield "The training is not finished."
         yield _next("press Start or resume; it goes on where it stopped.")
     else:

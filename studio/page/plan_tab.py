@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
@@ -17,16 +16,17 @@ import gradio as gr
 import numpy as np
 import numpy.typing as npt
 
-from common.arguments import actions_of
 from common.data.pictures import read_png
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import about_voice
+from common.parser import Parser
+from common.progress import duration
 from common.spec import ModelSpec
-from common.training.arguments import add_training_arguments
+from common.training.arguments import model_parser
 from studio.page.events import HIDDEN, ProjectPage, RunButton
-from studio.page.guide import figures_of
-from studio.plan.__main__ import LEARNING_RATE, explain
-from studio.plan.file import MODELS, Plan, parse_plan, read_plan, write_plan
+from studio.page.guide import expected_seconds, figures_of
+from studio.plan.__main__ import LEARNING_RATE, command_of, describe_source, explain
+from studio.plan.file import MODELS, SHARED, Plan, parse_plan, read_plan, write_plan
 from studio.plan.inputs import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
 from studio.wording import html_table
@@ -35,7 +35,7 @@ from synthesizer import EMBEDDED
 ABOUT = (
     "Times ten steps and one quality report of each model on this machine, and proposes settings that suit the clips."
 )
-EDITING = "`options` takes any other option of train.py by name, with `_` instead of `-`."
+EDITING = "A model's group takes any option of train.py by name, with `_` instead of `-`."
 OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 PATH_OPTIONS = frozenset({"dataset_path", "log_file"})  # paths that are parsed as plain text
 UNITS = {"hours": 1.0, "minutes": 1 / 60}
@@ -117,11 +117,15 @@ def describe_plan(project: Project) -> str:
         return ""
     plan = read_plan(check_inside(project, project.plan))
     parts = []
-    for name in MODELS:
-        if name in plan.models:
-            found = explain(name, plan, project, figures_of(plan, name))
-            table = html_table(("setting", "value", "reason"), found.settings)
-            parts += [f"### {name}", f"<p>{escape(found.expected)}</p>", table, f"```\n{found.command}\n```"]
+    for name, options in plan.models.items():
+        reasons = plan.notes.get("reasons", {}).get(name, {})
+        values = plan.groups[name] | {"sharpen_minutes": plan.studio.sharpen_minutes}
+        figures, expected = figures_of(plan, name), ""
+        if figures and figures.step_seconds:
+            seconds = duration(expected_seconds(options, figures))
+            expected = f"expected: {seconds} at most on {figures.device}, {describe_source(figures)}"
+        table = html_table(("setting", "value", "reason"), explain(values, reasons))
+        parts += [f"### {name}", f"<p>{escape(expected)}</p>", table, f"```\n{command_of(name, project)}\n```"]
     whole = "\n\n".join(parts)
     return f"<details><summary>Settings, with their reasons, and the commands</summary>\n\n{whole}\n\n</details>"
 
@@ -148,37 +152,33 @@ def save_plan(project: Project, text: str) -> None:
     """
     plan = parse_plan(text, project.plan.name)
     if problems := [problem for name in plan.models for problem in path_problems(name, plan, project)]:
-        raise DataError("\n".join(f"{project.plan.name}: {problem}" for problem in problems))
-    write_plan(check_inside(project, project.plan), plan)
+        raise DataError("\n".join(f"{project.plan.name}: {problem}" for problem in dict.fromkeys(problems)))
+    write_plan(check_inside(project, project.plan), plan.groups)
 
 
 def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
     """Yield the settings of a model that name files elsewhere, or smuggle a flag into a name or a value."""
-    settings, place = plan.models[name], f"models.{name}"
-    start = settings.warm_start
-    if start is not None and not (is_below(start, project.projects) or is_below(start, EMBEDDED)):
-        yield f"{place}.warm_start: {json.dumps(start)}, expected a checkpoint of a project or of the embedded voice"
     paths = path_options(MODELS[name])
-    for option, value in settings.options.items():
-        values = value if isinstance(value, list) else [value]
-        if not OPTION.fullmatch(option):
-            yield f"{place}.options.{option}: expected an option's name: a-z, 0-9 and _"
-        elif any(isinstance(item, str) and item.startswith("-") for item in values):
-            yield f"{place}.options.{option}: {json.dumps(value)}, expected a value that does not begin with -"
-        elif option in paths and not all(item is None or is_below(str(item), project.root) for item in values):
-            yield f"{place}.options.{option}: {json.dumps(value)}, expected a file inside the project"
+    for group in (SHARED, name):
+        for option, value in plan.groups.get(group, {}).items():
+            place, values = f"{group}.{option}", value if isinstance(value, list) else [value]
+            named = [str(item) for item in values if item is not None]
+            start = option == "warm_start"
+            folders = [project.projects, EMBEDDED] if start else [project.root]
+            if not OPTION.fullmatch(option):
+                yield f"{place}: expected an option's name: a-z, 0-9 and _"
+            elif any(isinstance(item, str) and item.startswith("-") for item in values):
+                yield f"{place}: {json.dumps(value)}, expected a value that does not begin with -"
+            elif option in paths and not all(any(is_below(path, folder) for folder in folders) for path in named):
+                wanted = "a checkpoint of a project or of the embedded voice" if start else "a file inside the project"
+                yield f"{place}: {json.dumps(value)}, expected {wanted}"
 
 
 def path_options(spec: ModelSpec) -> frozenset[str]:
     """Return the training options of a model that name a file or a folder."""
-
-    def add(parser: argparse.ArgumentParser) -> None:
-        add_training_arguments(parser, spec.training)
-        spec.add_training_arguments(parser)
-        spec.add_arguments(parser)
-
-    actions = [action for action in actions_of(add) if action.type is Path or action.metavar == "PATH"]
-    return PATH_OPTIONS | {flag.lstrip("-").replace("-", "_") for action in actions for flag in action.option_strings}
+    actions = model_parser(spec, Parser(add_help=False))._actions
+    files = [action for action in actions if action.type is Path or action.metavar == "PATH"]
+    return PATH_OPTIONS | {flag.lstrip("-").replace("-", "_") for action in files for flag in action.option_strings}
 
 
 def is_below(path: str, folder: Path) -> bool:

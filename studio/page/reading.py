@@ -15,8 +15,7 @@ from common.errors import DataError
 from common.files import atomic_write, make_folder, write_text
 from common.progress import counted
 from studio.prepare.arguments import CuttingConfig, FaultLimits
-from studio.prepare.faults import measure_clip
-from studio.prepare.levels import LOWEST, decibels, frame_size, is_speech
+from studio.prepare.levels import LOWEST, decibels, frame_size, is_speech, measure_clip
 from studio.project import ROOT, Project, check_inside
 
 SCRIPT = ROOT / "studio" / "reading_script.txt"

@@ -20,9 +20,9 @@ from common.data.pictures import figure_pixels, plot_losses, read_png
 from common.errors import DataError
 from common.training.checkup import spread
 from studio.page.events import ProjectPage, RunButton, make_audio, make_picture
-from studio.plan.file import MODELS, settings_of
+from studio.plan.file import MODELS, options_in
 from studio.project import Project, check_inside
-from studio.train.progress import LOG, ModelProgress, RunLog, TrainingProgress, describe
+from studio.train.progress import LOG, RunLog, describe
 from studio.voice.verdict import read_verdict
 
 NEWEST = "newest"
@@ -137,12 +137,12 @@ class RunView:
         self._inode = 0
         self._step, self._time = 0, -math.inf  # of the newest curve
 
-    def keys(self, progress: ModelProgress) -> Keys:
+    def keys(self) -> Keys:
         """Return texts that change with what is to be drawn anew: for training losses alone at most every CURVE_SECONDS."""
         if self.log.step < self._step or time.monotonic() - self._time >= CURVE_SECONDS:
             self._step, self._time = self.log.step, time.monotonic()
         run = f"{self.log.path} {len(self.log.losses.validation)}"
-        return Keys(f"{run} {self._step}", f"{run} {self.log.report} {progress.finished}")
+        return Keys(f"{run} {self._step}", f"{run} {self.log.report} {self.log.finished}")
 
     def report(self, texts: list[str]) -> ReportView:
         """Read the newest pictures and sounds; `texts` are the lines of an evaluation."""
@@ -184,13 +184,13 @@ class TrainingView:
             folder = check_inside(project, project.run(name))
             view = self._views.setdefault(folder, RunView(folder, name))
             view.log.update()
-            log, settings, progress = view.log, settings_of(project.plan, name), progress_of(project, name)
-            keys, curve, report = view.keys(progress), None, None
+            log, options = view.log, options_in(project.plan, name)
+            keys, curve, report = view.keys(), None, None
             if log.step and keys.curve != seen.curve:
                 curve = figure_pixels(plot_losses(log.losses.training, log.losses.validation, f"{name}: loss"))
             if keys.report != seen.report:
-                report = view.report(evaluation_texts(project, settings.report_lines) if settings else [])
-            return Sight(keys, describe(name, log, settings, progress), curve, report, has_begun=log.step > 0)
+                report = view.report(evaluation_texts(project, options.evaluation.evaluate_lines) if options else [])
+            return Sight(keys, describe(name, log, options), curve, report, has_begun=log.step > 0)
 
 
 def evaluation_texts(project: Project, lines: int) -> list[str]:
@@ -205,14 +205,6 @@ def newest_model(project: Project) -> str:
     """Return the model that was trained last, or the first if none was."""
     logs = {name: project.run(name) / LOG for name in MODELS}
     return max(logs, key=lambda name: logs[name].stat().st_mtime if logs[name].is_file() else 0.0)
-
-
-def progress_of(project: Project, name: str) -> ModelProgress:
-    """Return a model's progress; empty if the file cannot be read."""
-    try:
-        return TrainingProgress(project.progress).of(name)
-    except DataError:
-        return ModelProgress()
 
 
 def studio_train_argv(project: Project) -> list[str]:

@@ -14,39 +14,39 @@ if __name__ == "__main__":
 import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from common import precision
 from common.arguments import seed
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import find_last, load_checkpoint
 from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.options import ABOVE_ZERO, add_fields, check_fields, from_options, option
-from common.progress import HOUR, MINUTE, counted, duration
+from common.progress import HOUR, MINUTE, duration
+from common.quality import MEASURED
 from common.quality.evaluators import INSTALL
 from common.spec import ModelSpec
+from common.training.arguments import NOTES, STUDIO
+from common.training.options import NEEDED
 from studio.arguments import project_parser
 from studio.plan import proposal
-from studio.plan.commands import (
-    Figures,
-    counts_words,
-    data_argv,
-    measure,
-    option_argv,
-    report_options,
-    run_train,
-    train_argv,
-    usable_threads,
-)
-from studio.plan.file import MODELS, NEED, VERDICT, ModelPlan, Plan, write_plan
-from studio.plan.inputs import EMBEDDED_NAME, Material, Starts, audio_of, count_weights, find_starts, read_material
+from studio.plan.commands import Figures, counts_words, measure, run_train, usable_threads
+from studio.plan.file import MODELS, NEED, SHARED, Group, StudioSettings, write_plan
+from studio.plan.inputs import EMBEDDED_NAME, Material, Start, audio_of, find_starts, read_material
+from studio.plan.proposal import Proposal, Proposed
 from studio.project import Project
 
+CHECKPOINT_MINUTES = 5
+KEPT = 2  # checkpoints beside the best
+SLACK = 0.1  # of validation loss: the first checkpoints of a warm start read best, but still have the old voice
 LEARNING_RATE = "learning_rate"  # a project's folder of range tests
 
 
@@ -79,55 +79,66 @@ def main(argv: list[str] | None = None) -> None:
     project = options.project
     material, starts = read_material(project), find_starts(options.start)
     check_rate(material, starts)
-    plan = Plan(seed=options.seed, threads=usable_threads(), cpu=options.cpu, models={})
+    groups = {SHARED: shared_settings(options)}
     verdict = proposal.verdict_minutes(options.budget)
     waiting, left = trainable_models(), None if options.budget is None else options.budget - verdict * MINUTE / HOUR
-    usual, measured = dict[str, int](), dict[str, Figures]()
+    found = dict[str, Proposal]()
     while waiting:
-        spec, done = waiting[0], [MODELS[name] for name in plan.models]
-        quick = [other.name for other in done if other.takes_minutes and other.role == "vocoder"]
+        spec = waiting[0]
+        quick = [name for name in found if MODELS[name].takes_minutes and MODELS[name].role == "vocoder"]
         hours = proposal.hours_of(spec, waiting, left, quick)
         waiting = waiting[1:]
         if words := proposal.describe_hopeless(spec, None, hours, quick):
             print(words, flush=True)
             continue
-        request = make_request(starts[spec.name], hours, options.cpu)
         print(f"{spec.name}: measuring ten steps and one report …", flush=True)
-        found = propose(spec, material, request, plan, project, _audio_of(starts))
-        if words := proposal.describe_hopeless(spec, (found.settings.epochs, found.usual_epochs), hours, quick):
+        model = propose(spec, material, make_request(starts, spec, hours, options.cpu), groups, project)
+        if words := proposal.describe_hopeless(spec, (model.fitting, model.usual), hours, quick):
             print(words, flush=True)
             continue
-        plan = replace(plan, models={**plan.models, spec.name: found.settings})
         if options.find_lr:
-            plan = with_tested_rate(spec, plan, project)
+            model = with_tested_rate(spec.name, model, groups, project)
+        found[spec.name] = model
         if left is not None and hours is not None:
-            left -= (found.settings.hours or hours) + found.settings.sharpen_minutes * MINUTE / HOUR
-        usual[spec.name], measured[spec.name] = found.usual_epochs, found.figures
-        print("\n".join(describe(spec, plan, project, found.figures)), flush=True)
-    write(plan, options, material, usual, measured, verdict)
+            left -= proposal.needed_hours(hours, model.seconds) + model.sharpen_minutes * MINUTE / HOUR
+        print("\n".join(describe(spec.name, model, project)), flush=True)
+    write(found, groups, options, material, verdict)
 
 
 def write(
-    plan: Plan,
-    options: PlanOptions,
-    material: Material,
-    usual: dict[str, int],
-    measured: dict[str, Figures],
-    verdict: float,
+    found: Mapping[str, Proposal], groups: dict[str, Group], options: PlanOptions, material: Material, verdict: float
 ) -> None:
     """Write the plan with notes for people, and print what a time limit lacks and the next command."""
-    project, notes = options.project, dict[str, Any]({"material": asdict(material)})
-    notes["machine"] = {name: asdict(figures) for name, figures in measured.items()}
+    project, notes = options.project, Group({"material": asdict(material)})
+    notes["machine"] = {name: asdict(model.figures) for name, model in found.items()}
+    notes["reasons"] = {name: model.reasons for name, model in found.items()}
     if options.budget is not None:
-        notes[VERDICT] = verdict
         print(f"the verdict: {duration(MINUTE * verdict)} of the limit")
-    planned = {name: settings.epochs for name, settings in plan.models.items()}
-    if need := proposal.describe_need(usual, planned, measured, options.budget or 0.0):
-        notes[NEED] = need
-        print(need)
-    models = {name: plan.models[name] for name in MODELS if name in plan.models}
-    write_plan(project.plan, replace(plan, models=models, notes=notes))
+        if need := proposal.describe_need(found, options.budget):
+            notes[NEED] = need
+            print(need)
+    studio = StudioSettings(
+        threads=usable_threads(),
+        sharpen_minutes=max((model.sharpen_minutes for model in found.values()), default=0.0),
+        verdict_minutes=verdict,
+    )
+    models = {name: found[name].group | {"resume_from_last": True} for name in MODELS if name in found}
+    write_plan(project.plan, groups | models | {STUDIO: asdict(studio), NOTES: notes})
     print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
+
+
+def shared_settings(options: PlanOptions) -> Group:
+    """Return the flags that all models of a plan share."""
+    project = options.project
+    return {
+        "dataset_path": str(project.root),
+        "training_files": str(project.training_list),
+        "validation_files": str(project.validation_list),
+        "checkpoint_every_minutes": CHECKPOINT_MINUTES,
+        "keep_checkpoints": KEPT,
+        "seed": options.seed,
+        "cpu": options.cpu,
+    }
 
 
 def trainable_models() -> list[ModelSpec]:
@@ -145,159 +156,130 @@ def trainable_models() -> list[ModelSpec]:
     return sorted(found, key=lambda spec: (not spec.takes_minutes, spec.role == "vocoder"))
 
 
-def make_request(start: Path | None, hours: float | None, cpu: bool) -> proposal.PlanRequest:
+def make_request(
+    starts: Mapping[str, Start | None], spec: ModelSpec, hours: float | None, cpu: bool
+) -> proposal.PlanRequest:
     """Return the request for one model."""
     gpu = not cpu and precision.gpu_count() > 0
     half = gpu or precision.has_fast_half(torch.device("cpu"))
-    path, weights = (display_path(start), count_weights(start)) if start else (None, 0)
-    return proposal.PlanRequest(warm_start=path, weights=weights, hours=hours, gpu=gpu, half=half)
+    return proposal.PlanRequest(start=starts[spec.name], audio=audio_of(starts), hours=hours, gpu=gpu, half=half)
 
 
-def check_rate(material: Material, starts: Starts) -> None:
+def check_rate(material: Material, starts: Mapping[str, Start | None]) -> None:
     """Raise DataError if the clips have another rate than the warm start."""
-    rate = _audio_of(starts).get("sampling_rate", AudioConfig.sampling_rate)
+    rate = audio_of(starts).get("sampling_rate", AudioConfig.sampling_rate)
     if material.sampling_rate != rate:
         expected = f"expected {rate} Hz, as the warm start has; prepare them again with -sr {rate}"
         raise DataError(f"the clips have {material.sampling_rate} Hz, {expected}")
 
 
-def _audio_of(starts: Starts) -> dict[str, Any]:
-    return next((audio_of(path) for path in starts.values() if path), {})
-
-
-class Proposal(NamedTuple):
-    """A model's settings, what was measured with them, and the epochs that are usual for this much data."""
-
-    settings: ModelPlan
-    figures: Figures
-    usual_epochs: int
-
-
 def propose(
-    spec: ModelSpec,
-    material: Material,
-    request: proposal.PlanRequest,
-    plan: Plan,
-    project: Project,
-    audio: dict[str, Any],
+    spec: ModelSpec, material: Material, request: proposal.PlanRequest, groups: dict[str, Group], project: Project
 ) -> Proposal:
     """Choose the settings of a model, and measure its steps with them."""
-    advice = proposal.advise(spec, material, request)
-    wanted = min(advice.options.get("batch_size", spec.training.batch_size), material.clips)  # before memory limits it
-    usual = {"epochs": spec.training.epochs, "learning_rate": spec.training.learning_rate, "warmup_steps": 0}
-    named = {name: advice.options.get(name, value) for name, value in usual.items()}
-    advised = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}
-    options = advised | data_options(spec, material, {} if request.warm_start else audio)  # a start has its own audio
-    draft = draft_of(spec, request, options, wanted, material)
-    figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
-    batch, accumulation = proposal.choose_batch(wanted, figures)
+    chosen, threads = begin(spec, material, request), usable_threads()
+    figures = measure(spec.name, groups | {spec.name: group_of(chosen)}, threads)
+    chosen |= proposal.choose_batch(chosen["batch_size"].value, figures)
     if not figures.step_seconds:
-        draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
-        figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
+        figures = measure(spec.name, groups | {spec.name: group_of(chosen)}, threads)
     sharpening, hours = proposal.choose_sharpening(spec, request.hours)
-    length = proposal.choose_length(named["epochs"], draft.report_lines, figures, hours)
-    epochs, lines = length["epochs"].value, length["report_lines"].value
-    figures = proposal.with_lines(figures, draft.report_lines, lines)
-    choices = {
-        "warm_start": proposal.choose_start(spec, request, material),
-        "batch_size": batch,
-        "grad_accumulation_steps": accumulation,
-        **length,
-        "learning_rate": proposal.Proposed(named["learning_rate"], "usual for this start; --find-lr tests it"),
-        "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
-        **proposal.choose_ending(spec, material, epochs, counts_words()),
-        **sharpening,
-    }
-    values = {name: choice.value for name, choice in choices.items()}
-    reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}
-    hours = proposal.needed_hours(hours, proposal.expected_seconds(epochs, length["report_every"].value, figures))
-    return Proposal(replace(draft, **values, hours=hours, reasons=reasons), figures, named["epochs"])
-
-
-def data_options(spec: ModelSpec, material: Material, audio: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of train.py for settings of audio, and for texts if the model reads any."""
-    options = {name: value for name, value in audio.items() if value != getattr(AudioConfig, name)}
-    return options | (material.text_options if "text_cleaners" in spec.stored_options else {})
-
-
-def draft_of(
-    spec: ModelSpec, request: proposal.PlanRequest, options: dict[str, Any], batch: int, material: Material
-) -> ModelPlan:
-    """Return settings that are enough to measure steps."""
-    return ModelPlan(
-        warm_start=request.warm_start,
-        batch_size=batch,
-        grad_accumulation_steps=1,
-        epochs=spec.training.epochs,
-        learning_rate=spec.training.learning_rate,
-        lr_schedule="cosine",
-        warmup_steps=0,
-        report_every=1,
-        report_lines=min(proposal.LINES, material.validation_clips),
-        best_by=proposal.choose_measure(spec, material, counts_words()).value,
-        patience=proposal.PATIENCE,
-        hours=None,
-        options=options,
+    epochs, lines = chosen["epochs"].value, chosen["evaluate_lines"].value
+    chosen |= proposal.choose_reports(epochs, lines, figures, hours)
+    figures = figures.with_lines(lines, chosen["evaluate_lines"].value)
+    every, minutes = chosen["epochs_per_validation"].value, proposal.minutes_of_steps(figures, hours)
+    run = figures.expect(epochs, every, minutes)
+    if minutes is not None:
+        before = minutes_before(project.run(spec.name), spec.name)
+        chosen["max_minutes"] = proposal.choose_minutes(minutes, before, run.last, epochs)
+    chosen["warmup_steps"] = proposal.choose_warmup(chosen["warmup_steps"].value, run.last * figures.steps_per_epoch)
+    return Proposal(
+        group={"output": str(project.run(spec.name)), **group_of(chosen)},
+        reasons={name: choice.reason for name, choice in (chosen | sharpening).items()},
+        figures=figures,
+        usual=epochs,
+        fitting=run.last,
+        seconds=figures.seconds(epochs, every, minutes),
+        sharpen_minutes=sharpening["sharpen_minutes"].value if sharpening else 0.0,
     )
 
 
-def trial_argv(name: str, plan: Plan, project: Project) -> list[str]:
-    """Return the arguments of train.py for a trial: the data, the batch and the reports, without an output folder."""
-    settings = plan.models[name]
-    batch = {name: getattr(settings, name) for name in ("batch_size", "grad_accumulation_steps", "learning_rate")}
-    return [*data_argv(name, plan, project), *option_argv({**batch, "evaluate-every": 1, **report_options(settings)})]
+def begin(spec: ModelSpec, material: Material, request: proposal.PlanRequest) -> dict[str, Proposed]:
+    """Choose the settings that need no measurement: enough to measure steps and a report."""
+    advice = proposal.advise(spec, material, request)
+    own = {name: value for name, value in request.audio.items() if value != getattr(AudioConfig, name)}
+    advised = (own if request.start is None else {}) | advice.options  # a start has its own audio
+    if "text_cleaners" in spec.stored_options:
+        advised |= material.text_options
+    chosen = {"warm_start": proposal.choose_start(spec, request, material)}
+    chosen |= {name: Proposed(value, advice.reason) for name, value in advised.items()}
+    defaults = spec.training
+    batch = min(advised.get("batch_size", defaults.batch_size), material.clips)
+    rate = advised.get("learning_rate", defaults.learning_rate)
+    return chosen | {
+        "epochs": Proposed(advised.get("epochs", defaults.epochs), "usual for this much data"),
+        "batch_size": Proposed(batch, ""),  # before memory limits it
+        "learning_rate": Proposed(rate, "usual for this start; --find-lr tests it"),
+        "warmup_steps": Proposed(advised.get("warmup_steps", 0), ""),
+        "evaluate_lines": Proposed(min(proposal.LINES, material.validation_clips), ""),
+        **proposal.choose_ending(spec, material, counts_words()),
+    }
 
 
-def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
+def group_of(chosen: Mapping[str, Proposed]) -> Group:
+    """Return the flags of train.py for chosen settings. Reports leave out all measures but the one that selects."""
+    values = {name: choice.value for name, choice in chosen.items()}
+    measure, every = values["best_by"], values.get("epochs_per_validation", 1)
+    values |= dict.fromkeys(("evaluate_every", "epochs_per_checkpoint"), every)
+    values["evaluate_without"] = [name for name in MEASURED if name != NEEDED.get(measure)]
+    return values | {"best_slack": None if measure == "loss" else SLACK}
+
+
+def minutes_before(folder: Path, name: str) -> float:
+    """Return the minutes of earlier runs under a time limit, which train.py counts too."""
+    path = find_last(folder, name)
+    stored = load_checkpoint(path).get("time_plan", {}) if path else {}
+    return float(stored.get("spent", 0.0)) / MINUTE
+
+
+def with_tested_rate(name: str, model: Proposal, groups: dict[str, Group], project: Project) -> Proposal:
     """Run train.py --find-lr, and set the rate it suggests. Raises DataError with its message if it fails."""
     folder = project.root / LEARNING_RATE
-    run_train([*trial_argv(spec.name, plan, project), "-o", str(folder), "--find-lr"], plan.threads, "--find-lr")
-    result = json.loads((folder / f"learning_rate_{spec.name}.json").read_text())
-    settings = plan.models[spec.name]
-    plot = display_path(folder / f"learning_rate_{spec.name}.png")
+    run_train(name, groups | {name: model.group}, usable_threads(), "--find-lr", "-o", str(folder))
+    result = json.loads((folder / f"learning_rate_{name}.json").read_text())
+    plot = display_path(folder / f"learning_rate_{name}.png")
     reason = f"a tenth of {result['limit']:.2g}, at which the range test had its lowest loss: {plot}"
     rate = float(f"{result['suggestion']:.2g}")
-    settings = replace(settings, learning_rate=rate, reasons=settings.reasons | {"learning_rate": reason})
-    return replace(plan, models=plan.models | {spec.name: settings})
+    return model._replace(
+        group=model.group | {"learning_rate": rate}, reasons=model.reasons | {"learning_rate": reason}
+    )
 
 
-def describe(spec: ModelSpec, plan: Plan, project: Project, figures: Figures) -> list[str]:
-    """List the settings with their reasons, the expected time and the command."""
-    explained = explain(spec.name, plan, project, figures)
-    lines = [f"\n{spec.name}, {figures.parameters:,} parameters"]
-    lines += [f"  {name} {value}: {reason}" for name, value, reason in explained.settings]
-    return [*lines, f"  {explained.expected}", f"  {explained.command}\n"]
+def describe(name: str, model: Proposal, project: Project) -> Iterator[str]:
+    """Yield lines on the settings with their reasons, the expected time and the command."""
+    yield f"\n{name}, {model.figures.parameters:,} parameters"
+    values = model.group | {"sharpen_minutes": model.sharpen_minutes}
+    for reason, settings in groupby(explain(values, model.reasons), key=lambda row: row[2]):
+        yield f"  {', '.join(f'{setting} {value}' for setting, value, _ in settings)}: {reason}"
+    yield f"  expected: {duration(model.seconds)} at most on {model.figures.device}, {describe_source(model.figures)}"
+    yield f"  {command_of(name, project)}\n"
 
 
-class Explanation(NamedTuple):
-    """A model's plan for people: rows (setting, value, reason), the expected time, and the command line of train.py."""
-
-    settings: list[tuple[str, str, str]]
-    expected: str
-    command: str
+def explain(values: Mapping[str, Any], reasons: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return the settings of a model that have a reason, as rows (setting, value, reason)."""
+    shown = {name: json.dumps(values.get(name)) for name in reasons}
+    return [(name, shown[name].strip('"'), reason) for name, reason in reasons.items()]
 
 
-def explain(name: str, plan: Plan, project: Project, figures: Figures | None) -> Explanation:
-    """Explain the plan of a model, without an expected time if there are no figures."""
-    settings = plan.models[name]
-    values = {key: getattr(settings, key) for key in settings.reasons}
-    rows = [(key, "none" if value == {} else json.dumps(value), settings.reasons[key]) for key, value in values.items()]
-    argv = train_argv(name, plan, project)
-    expected = ""
-    if figures and figures.step_seconds:
-        expected = f"expected: {describe_expectation(settings, plan.threads, figures)}"
-    return Explanation(rows, expected, shlex.join(["python", "train.py", *argv]))
+def describe_source(figures: Figures) -> str:
+    """Say what an expected time is made from."""
+    start = f"{duration(figures.start_seconds)} of it to start"
+    return f"{start}; an estimate from {len(figures.step_seconds)} measured steps and one report"
 
 
-def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
-    """Estimate a model's training time from what was measured."""
-    total = proposal.expected_seconds(settings.epochs, settings.report_every, figures)
-    reports = proposal.count_reports(settings.epochs, settings.report_every)
-    reporting = reports * figures.report_seconds
-    steps = f"{duration(total - reporting - figures.start_seconds)} of steps"
-    rest = f"{duration(reporting)} of {counted(reports, 'report')}, {duration(figures.start_seconds)} to start"
-    source = f"an estimate from {len(figures.step_seconds)} measured steps and one report"
-    return f"{duration(total)} at most on {figures.device}, {counted(threads, 'thread')}: {steps}, {rest}; {source}"
+def command_of(name: str, project: Project) -> str:
+    """Return the command line that trains a model as plan.json says."""
+    command = ["python", "train.py", "-m", name, "--config-file", display_path(project.plan)]
+    return shlex.join(command)
 
 
 def parse_args(argv: list[str]) -> PlanOptions:

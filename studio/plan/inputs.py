@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import soundfile
 
@@ -17,7 +17,6 @@ from common.data.filelist import check_files, read_filelist
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
 from common.options import given_fields
-from common.spec import ModelSpec
 from models import recognise
 from studio.plan.file import MODELS
 from studio.prepare.lists import ENGLISH
@@ -25,7 +24,6 @@ from studio.project import Project, read_settings
 from synthesizer import EMBEDDED
 
 EMBEDDED_NAME, NOTHING = "embedded", "none"
-Starts = dict[str, Path | None]  # by the names of models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,65 +89,55 @@ def clip_length(path: Path) -> tuple[float, int]:
     return info.frames / info.samplerate, info.samplerate
 
 
-def find_starts(named: Sequence[str]) -> Starts:
-    """Return the checkpoint that each model starts from.
+class Start(NamedTuple):
+    """A checkpoint to start from, with the sound settings that it stores, and its number of weights."""
+
+    path: Path
+    model: str
+    audio: dict[str, Any]
+    weights: int
+
+
+def find_starts(named: Sequence[str]) -> dict[str, Start | None]:
+    """Return what each model starts from, by its name; None: random weights.
 
     A model that `named` leaves out starts from the embedded voice if the audio settings agree, else from random weights.
     Raises UsageError for `none` beside others, DataError for files without a model.
     """
     if NOTHING in named and len(named) > 1:
         raise UsageError(f"--from {' '.join(named)}: {NOTHING} cannot be combined")
-    if list(named) == [NOTHING]:
-        return dict.fromkeys(MODELS)
-    found: Starts = {}
-    for word in named:
-        found |= _starts_of(word)
-    settings = [audio_of(path) for path in found.values() if path]
-    for name, path in _in_folder(EMBEDDED).items():
-        fits = not settings or audio_of(path) == settings[0]
-        found.setdefault(name, path if fits else None)
-    check_audio(found)
+    found = {start.model: start for word in named for start in _starts_of(word)}
+    for first, other in itertools.pairwise(found.values()):
+        if first.audio != other.audio:
+            problem = "have different audio settings; choose checkpoints of one voice"
+            raise UsageError(f"--from: {first.path} and {other.path} {problem}")
+    if list(named) != [NOTHING]:
+        audio = [start.audio for start in found.values()]
+        rest = (start for start in _starts_of(EMBEDDED_NAME) if not audio or start.audio == audio[0])
+        found = {start.model: start for start in rest} | found
     return {name: found.get(name) for name in MODELS}
 
 
-def check_audio(starts: Starts) -> None:
-    """Raise UsageError if two starts have different audio settings."""
-    paths = [path for path in starts.values() if path]
-    for first, other in itertools.pairwise(paths):
-        if audio_of(first) != audio_of(other):
-            problem = "have different audio settings; choose checkpoints of one voice"
-            raise UsageError(f"--from: {first} and {other} {problem}")
+def audio_of(starts: Mapping[str, Start | None]) -> dict[str, Any]:
+    """Return the sound settings of the starts; {} where all weights are random."""
+    return next((start.audio for start in starts.values() if start), {})
 
 
-def audio_of(path: Path) -> dict[str, Any]:
-    """Return the audio settings that a checkpoint stores."""
-    return given_fields(AudioConfig, data_of(load_checkpoint(path)))
+def _starts_of(word: str) -> list[Start]:
+    if word == NOTHING:
+        return []
+    path = EMBEDDED if word == EMBEDDED_NAME else Path(word)
+    if not path.is_dir():
+        return [read_start(path)]
+    return [read_start(file) for file in read_voice_folder(path, MODELS.values()).values()]
 
 
-def count_weights(path: Path) -> int:
-    """Count the weights of a checkpoint."""
-    return sum(tensor.numel() for tensor in load_checkpoint(path)["state_dict"].values())
-
-
-def _starts_of(word: str) -> dict[str, Path]:
-    if word == EMBEDDED_NAME:
-        return _in_folder(EMBEDDED)
-    path = Path(word)
-    if path.is_dir():
-        return _in_folder(path)
-    return {model_of(path).name: path}
-
-
-def _in_folder(folder: Path) -> dict[str, Path]:
-    by_flag = read_voice_folder(folder, MODELS.values())
-    return {spec.name: by_flag[spec.flag] for spec in MODELS.values() if spec.flag in by_flag}
-
-
-def model_of(path: Path) -> ModelSpec:
-    """Return the spec of a checkpoint's model. Raises DataError if it has no config, or is none of the registered ones."""
+def read_start(path: Path) -> Start:
+    """Read a checkpoint to start from. Raises DataError if it has no config, or is none of a registered model."""
     checkpoint = load_checkpoint(path)
     if not checkpoint.get("config"):
         raise DataError(f"{path}: no checkpoint of {' or '.join(MODELS)} with its config")
     spec = recognise(checkpoint, MODELS.values())
     restore_model(spec, checkpoint, path)  # raises the error of one of another kind
-    return spec
+    weights = sum(tensor.numel() for tensor in checkpoint["state_dict"].values())
+    return Start(path, spec.name, given_fields(AudioConfig, data_of(checkpoint)), weights)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from common.errors import DataError
+from common.files import display_path
 from common.progress import HOUR, MINUTE, counted, duration, size
 from common.run.memory import USABLE, split_batch
 from common.spec import Advice, ModelSpec
 from common.training.checkup import WITHOUT_PACKAGES
 from studio.plan.commands import Figures
-from studio.plan.inputs import Material
+from studio.plan.file import MOST_VERDICT, Group
+from studio.plan.inputs import Material, Start
 
 REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain
@@ -22,14 +23,13 @@ LINES = 12  # of a report at most
 SHARES = {"acoustic": 0.6, "vocoder": 0.4}
 QUICK_SHARE = 0.25  # at most, for one that takes minutes
 SPARE = 2.0  # times the expected time: a model that needs less than its share leaves the rest to those after it
-OVERHEAD = 0.9  # share of the time for the start, steps and reports; checkpoints take the rest
-REPORT_SHARE = 0.2  # of that time
+REPORT_SHARE = 0.2  # of the time
 FEWEST_REPORTS = 2  # after the first epoch and after the last
 FEWEST_MINUTES = 5.0
 CHANCE = 1.0  # of the usual epochs, without which WaveGlow's likelihood is worth less than a vocoder of minutes, by far
 WORTH_MEASURING = 5 / 60  # hours for one that takes hours; with fewer it could not win
 FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
-VERDICT, MOST_VERDICT = 0.1, 6.0  # of the time limit; at most, in minutes
+VERDICT = 0.1  # of the time limit
 SHARPENING, MOST_SHARPENING, FEWEST_SHARPENING = 0.2, 20.0, 2.0  # of a model's hours; at most and at least, in minutes
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
@@ -43,12 +43,24 @@ class Proposed(NamedTuple):
     reason: str
 
 
+class Proposal(NamedTuple):
+    """A model's flags of train.py with their reasons, and what was measured and is expected of them."""
+
+    group: Group
+    reasons: dict[str, str]
+    figures: Figures
+    usual: int  # epochs for this much data
+    fitting: int  # of them, in the model's hours
+    seconds: float
+    sharpen_minutes: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
     """What the user asks for, for one model."""
 
-    warm_start: str | None
-    weights: int = 0  # of the warm start
+    start: Start | None
+    audio: dict[str, Any] = field(default_factory=dict)  # settings of sound of the plan's starts
     hours: float | None = None  # for this model
     gpu: bool = False  # train on one
     half: bool = False  # the device is fast in half precision
@@ -56,8 +68,8 @@ class PlanRequest:
 
 def choose_start(spec: ModelSpec, request: PlanRequest, material: Material) -> Proposed:
     """Describe the warm start; warn about random weights for little data."""
-    if request.warm_start:
-        return Proposed(request.warm_start, "a trained model only has the voice left to learn")
+    if request.start:
+        return Proposed(display_path(request.start.path), "a trained model only has the voice left to learn")
     if spec.takes_minutes:
         return Proposed(None, "all weights start at random: this model learns in minutes")
     few = material.minutes < 60
@@ -70,7 +82,7 @@ def advise(spec: ModelSpec, material: Material, request: PlanRequest) -> Advice:
 
     With another alphabet nothing is frozen.
     """
-    advice = spec.advise(material.minutes, request.weights, request.gpu)
+    advice = spec.advise(material.minutes, request.start.weights if request.start else 0, request.gpu)
     if material.text_options and "freeze" in advice.options:
         options = {name: value for name, value in advice.options.items() if name != "freeze"}
         reason = "the texts are not English: the model learns to read them as well as the voice"
@@ -85,7 +97,7 @@ def advise(spec: ModelSpec, material: Material, request: PlanRequest) -> Advice:
     )
 
 
-def choose_batch(wanted: int, figures: Figures) -> tuple[Proposed, Proposed]:
+def choose_batch(wanted: int, figures: Figures) -> dict[str, Proposed]:
     """Choose a batch size and accumulation steps that fit into 90 % of memory. Raises DataError if not even one clip fits."""
     room = USABLE * figures.available // 100 - figures.always
     largest = room // figures.clip if figures.clip > 0 else wanted
@@ -96,86 +108,61 @@ def choose_batch(wanted: int, figures: Figures) -> tuple[Proposed, Proposed]:
     if wanted <= largest:
         small = f"all {counted(figures.clips, 'clip')} in one step" if figures.clips <= wanted else ""
         reason = small or f"{counted(wanted, 'clip')} a step suit this much data"
-        return Proposed(wanted, f"{reason}; it fits: {memory}"), Proposed(1, "the whole batch fits")
-    batch, accumulation = split_batch(wanted, int(largest))
-    return (
-        Proposed(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
-        Proposed(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
-    )
+        one = Proposed(1, "the whole batch fits")
+        return {"batch_size": Proposed(wanted, f"{reason}; it fits: {memory}"), "grad_accumulation_steps": one}
+    batch, steps = split_batch(wanted, int(largest))
+    split = f"{steps} batches of {batch} make one step of {batch * steps} clips"
+    return {
+        "batch_size": Proposed(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
+        "grad_accumulation_steps": Proposed(steps, split),
+    }
 
 
-def step_seconds(figures: Figures) -> float:
-    """Return the median of the measured steps. Raises DataError if there are none."""
-    if not figures.step_seconds:
-        raise DataError(f"{figures.model}: no step was measured, because the batch does not fit into memory")
-    return statistics.median(figures.step_seconds)
+def choose_reports(epochs: int, lines: int, figures: Figures, hours: float | None) -> dict[str, Proposed]:
+    """Choose the epochs between reports and their lines: at most twenty reports, and a fifth of a model's hours.
 
-
-def count_reports(epochs: int, every: int) -> int:
-    """Count the reports of a run: after the first epoch, every `every` epochs from there, and after the last."""
-    return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
-
-
-def choose_length(advised: int, lines: int, figures: Figures, hours: float | None) -> dict[str, Proposed]:
-    """Choose the number of epochs, the epochs between reports and their lines: as advised, or as fit into a model's hours.
-
-    The start and the reports come off the time first; reports take at most a fifth. There are at least two, of fewer lines if need
-    be: train.py reports after the first epoch and after the last.
+    There are at least two, of fewer lines if need be: train.py reports after the first epoch and after the last.
     """
-    steps, seconds = figures.steps_per_epoch, step_seconds(figures)
-    each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
     many = Proposed(lines, f"lines of validation that each report speaks, {LINES} at most")
-    if hours is None:
-        reason = f"usual for this much data; {each}"
-        return {
-            "epochs": Proposed(advised, reason),
-            "report_every": choose_reports(advised, REPORTS),
-            "report_lines": many,
-        }
-    room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds - figures.first_seconds)
-    report, reports, most = figures.report_seconds, REPORTS, REPORT_SHARE * room
-    if REPORTS * report > most:
+    reports, report = REPORTS, figures.report_seconds
+    if hours is not None and reports * report > (most := REPORT_SHARE * HOUR * hours):
         reports = max(FEWEST_REPORTS, int(most / report))
-    if reports * report > most:
         each_line = (report - figures.validation_seconds) / lines
-        fitting = int((most / reports - figures.validation_seconds) / each_line) if each_line else lines
-        many = Proposed(min(max(1, fitting), lines), f"as many as a fifth of {duration(HOUR * hours)} has room for")
-        report = with_lines(figures, lines, many.value).report_seconds
-    epochs = int((room - reports * report) / (steps * seconds))
-    if epochs >= advised:
-        reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
-        epochs = advised
-    else:
-        rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
-        reason = f"as many as fit into {duration(HOUR * hours)} {rest}, instead of the usual {advised}; {each}"
-        if epochs < 1:
-            reason = f"{duration(HOUR * hours)} may be too short for one epoch {rest}; {each}"
-    epochs = max(1, epochs)
-    return {"epochs": Proposed(epochs, reason), "report_every": choose_reports(epochs, reports), "report_lines": many}
+        if reports * report > most and each_line:
+            fitting = int((most / reports - figures.validation_seconds) / each_line)
+            many = Proposed(min(max(1, fitting), lines), f"as many as a fifth of {duration(HOUR * hours)} has room for")
+    every = interval(epochs, reports)
+    return {
+        "epochs_per_validation": Proposed(every, f"{reports} reports at most in {counted(epochs, 'epoch')}, or as fit"),
+        "evaluate_lines": many,
+    }
 
 
-def with_lines(figures: Figures, measured: int, lines: int) -> Figures:
-    """Return figures for reports of other lines than the measured ones."""
-    speaking = figures.report_seconds - figures.validation_seconds
-    return replace(figures, report_seconds=figures.validation_seconds + speaking * lines / measured)
+def interval(epochs: int, reports: int = REPORTS) -> int:
+    """Return the epochs between so many reports, of which the first and the last epoch have one each."""
+    return max(1, -(-(epochs - 1) // max(1, reports - 1)))
 
 
-def expected_seconds(epochs: int, report_every: int, figures: Figures) -> float:
-    """Estimate the time of a training from what was measured: steps, reports and the start."""
-    steps = epochs * figures.steps_per_epoch * step_seconds(figures) + figures.first_seconds
-    return steps + count_reports(epochs, report_every) * figures.report_seconds + figures.start_seconds
+def minutes_of_steps(figures: Figures, hours: float | None) -> float | None:
+    """Return the minutes of a model's hours that its start leaves, a second at least."""
+    return None if hours is None else max(MINUTE * hours - figures.start_seconds / MINUTE, 1 / MINUTE)
 
 
-def describe_need(
-    usual: Mapping[str, int], planned: Mapping[str, int], figures: Mapping[str, Figures], limit: float
-) -> str:
+def choose_minutes(minutes: float, before: float, fitting: int, epochs: int) -> Proposed:
+    """Choose the time limit of a model's training, in which train.py fits its epochs; `before`: minutes of earlier runs."""
+    reason = f"{duration(MINUTE * minutes)}, with room for about {fitting} of {counted(epochs, 'epoch')}"
+    if before:
+        reason += f", beside {duration(MINUTE * before)} of earlier runs"
+    return Proposed(round(minutes + before, 2), reason)
+
+
+def describe_need(found: Mapping[str, Proposal], limit: float) -> str:
     """Say how many hours the usual epochs of all models need, where the limit, in hours, allows far fewer; else ""."""
-    short = [name for name, epochs in usual.items() if planned[name] < FAR * epochs]
+    short = {name: model for name, model in found.items() if model.fitting < FAR * model.usual}
     if not short:
         return ""
-    every = {name: choose_reports(epochs, REPORTS).value for name, epochs in usual.items()}
-    seconds = sum(expected_seconds(epochs, every[name], figures[name]) for name, epochs in usual.items()) / OVERHEAD
-    whole = ", ".join(f"{usual[name]} of {name} (this plan: {planned[name]})" for name in short)
+    seconds = sum(model.figures.seconds(model.usual, interval(model.usual)) for model in found.values())
+    whole = ", ".join(f"{model.usual} of {name} (this plan: {model.fitting})" for name, model in short.items())
     return f"{duration(HOUR * limit)} is far too little here: about {seconds / HOUR:.1f} h are needed for the usual epochs, {whole}"
 
 
@@ -215,9 +202,8 @@ def choose_sharpening(spec: ModelSpec, hours: float | None) -> tuple[dict[str, P
     return {"sharpen_minutes": Proposed(round(minutes, 1), reason)}, left
 
 
-def choose_warmup(advised: int, epochs: int, figures: Figures) -> Proposed:
+def choose_warmup(advised: int, steps: int) -> Proposed:
     """Choose the warm-up steps: as advised, or a tenth of a short run, which would otherwise never reach the full rate."""
-    steps = epochs * figures.steps_per_epoch
     if advised <= steps // 10:
         return Proposed(advised, "the first steps of Adam are small")
     return Proposed(steps // 10, f"a tenth of the run's {counted(steps, 'step')}, instead of the usual {advised}")
@@ -236,16 +222,9 @@ def hours_of(spec: ModelSpec, waiting: Sequence[ModelSpec], left: float | None, 
     return SHARES[spec.role] * left / sum(SHARES[other.role] for other in rivals)
 
 
-def needed_hours(hours: float | None, expected: float) -> float | None:
+def needed_hours(hours: float, expected: float) -> float:
     """Return a model's hours, or fewer if it is expected to take far fewer; `expected` in seconds."""
-    return None if hours is None else min(hours, SPARE * expected / HOUR)
-
-
-def choose_reports(epochs: int, most: int) -> Proposed:
-    """Choose the epochs between reports so that there are at most `most` of them, or two."""
-    every = max(1, -(-(epochs - 1) // max(1, most - 1)))
-    number = count_reports(epochs, every)
-    return Proposed(every, f"{counted(number, 'report')} in {counted(epochs, 'epoch')}")
+    return min(hours, SPARE * expected / HOUR)
 
 
 def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Proposed:
@@ -260,12 +239,11 @@ def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> P
     return Proposed(measure, f"{cause}: {measure.replace('_', ' ')} instead of words")
 
 
-def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Proposed]:
+def choose_ending(spec: ModelSpec, material: Material, counts_words: bool) -> dict[str, Proposed]:
     """Choose the schedule of the learning rate, and the measure and the patience that end a run."""
+    falls = "the rate falls to 0 over the epochs, with no step to place by guesswork"
     return {
-        "lr_schedule": Proposed(
-            "cosine", f"the rate falls to 0 over {counted(epochs, 'epoch')}, with no step to place by guesswork"
-        ),
+        "lr_schedule": Proposed("cosine", falls),
         "best_by": choose_measure(spec, material, counts_words),
-        "patience": Proposed(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),
+        "early_stop_patience": Proposed(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),
     }

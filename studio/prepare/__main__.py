@@ -17,10 +17,10 @@ from studio.prepare import report, review
 from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
 from studio.prepare.clips import CutRecording, CutRecordings, CuttingJob, cut_recording, remove_stale
 from studio.prepare.edits import apply_edits
+from studio.prepare.faults import propose, refuse_untrainable
 from studio.prepare.language import check_texts, refuse_gibberish, with_language
 from studio.prepare.lists import choose_alphabet, training_options, write_lists, write_settings
 from studio.prepare.matching import find_transcripts
-from studio.prepare.proposals import propose, refuse_untrainable
 from studio.prepare.speakers import compare_voices
 from studio.prepare.texts import (
     PARTS,
@@ -59,7 +59,7 @@ def prepare(options: PrepareOptions) -> None:
     edits = review.carry_edits(rows, *review.read_earlier(project))
     write_settings(options, alphabet)
     review.write_all(project, edits.rows, rows)
-    remove_stale(project, cut.recordings)
+    remove_stale(project.state, project.clips, cut.recordings)
     problems = [*cut.problems, *report.describe_short(cut.recordings, cut.transcripts)]
     report.store_lines(project.left_out, problems)
     for line in [*report.describe_problems(problems), *report.describe_recordings(cut.recordings, edits.rows)]:

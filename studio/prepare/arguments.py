@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.arguments import given_options, positive, sampling_rate, seconds, share_or_number
+from common.arguments import positive, sampling_rate, seconds, share_or_number
 from common.audio.audio_processing import NORMALIZATIONS
 from common.audio.stft import AudioConfig
 from common.errors import UsageError
-from common.options import add_fields, argument, from_options, option, section
-from common.parser import Parser
+from common.options import argument, flag_of, option, parse_options, section, values_of
 from common.quality.recogniser import ENGLISH, RecogniserConfig
 from studio.prepare.levels import BELOW_SPEECH
 from studio.project import Project
@@ -20,7 +18,6 @@ from studio.project import Project
 KEY_VARIABLE = "TRANSCRIBER_API_KEY"  # in the environment
 VALIDATION = 0.05  # share of the clips
 FAULTS = "faults: limits beyond which a clip has one"  # a heading of the help
-WITH_APPLY = {"folder", "name", "projects", "apply", "validation"}  # a FOLDER beside --apply has a message of its own
 DESCRIPTION = """Make training data from a folder of recordings.
 
     python -m studio.prepare recordings --name mine    # cut, transcribe, check; writes output/studio/mine
@@ -147,35 +144,27 @@ class PrepareOptions:
     )
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="python -m studio.prepare", description=DESCRIPTION)
-    add_fields(parser, PrepareOptions)
-    return parser
-
-
 def parse_args(argv: list[str] | None = None) -> PrepareOptions:
     """Parse and check the command's flags. Raises UsageError for those that contradict each other."""
-    argv = sys.argv[1:] if argv is None else argv
-    options = from_options(PrepareOptions, vars(_parser().parse_args(argv)))
+    options = parse_options(PrepareOptions, "python -m studio.prepare", DESCRIPTION, argv)
     if options.apply == (options.folder is not None):
         without = "no FOLDER with --apply, which only reads clips.tsv"
         raise UsageError(f"expected {without if options.apply else 'FOLDER, the recordings, or --apply'}")
     if options.folder is None:
-        _refuse_without_effect(argv)
+        _refuse_without_effect(options)
     else:
         _check_folder(options.folder, options.project)
     return options
 
 
-def _refuse_without_effect(argv: list[str]) -> None:
-    """Raise UsageError for flags that have no effect beside --apply."""
-    parser = _parser()
-    given, flags = given_options(parser, argv), {argument.partition("=")[0] for argument in argv}
-    actions = [action for action in parser._actions if action.dest in given.keys() - WITH_APPLY]
-    if actions:
-        spellings = [[s for s in action.option_strings if s in flags] or action.option_strings for action in actions]
+def _refuse_without_effect(options: PrepareOptions) -> None:
+    """Raise UsageError for flags beside --apply that have no effect: all but --validation."""
+    plain = values_of(PrepareOptions(project=options.project, apply=True, validation=options.validation))
+    changed = {name: value for name, value in values_of(options).items() if value != plain[name]}
+    if changed:
+        flags = [flag_of(f"no_{name}" if value is False else name) for name, value in changed.items()]
         raise UsageError(
-            f"{', '.join(names[-1] for names in spellings)}: no effect with --apply, which only reads clips.tsv;"
+            f"{', '.join(flags)}: no effect with --apply, which only reads clips.tsv;"
             " run python -m studio.prepare FOLDER without --apply"
         )
 

@@ -21,20 +21,21 @@ from common.files import parse_json, write_text
 from common.progress import counted
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, share_texts, spans_of, units_of, windows_of
-from studio.prepare.faults import AROUND, Measures, measure_clip
 from studio.prepare.ledger import ClipSound
 from studio.prepare.levels import (
+    AROUND,
     AUDIBLE,
+    Measures,
     SoundLevels,
     fill_silence,
     find_silence,
     find_sounds,
     is_speech,
+    measure_clip,
     measure_levels,
     open_sound,
 )
 from studio.prepare.transcripts import Transcript
-from studio.project import Project
 
 VERSION = 3  # of the cutting; records of another version are made again
 
@@ -251,14 +252,14 @@ class CutRecordings(NamedTuple):
     problems: list[str]
 
 
-def remove_stale(project: Project, recordings: Sequence[CutRecording]) -> None:
-    """Remove the records and the clips of recordings that are gone or were cut differently."""
-    records = {f"{recording.key}.json" for recording in recordings}
-    clips = {clip.name for recording in recordings for clip in recording.clips}
-    for path in project.state.glob("*.json"):
-        if path.name not in records:
-            for clip in _clips_of(path) - clips:
-                (project.clips / f"{clip}.wav").unlink(missing_ok=True)
+def remove_stale(records: Path, clips: Path, recordings: Sequence[CutRecording]) -> None:
+    """Remove, from two folders, the records and the clips of recordings that are gone or were cut differently."""
+    keys = {f"{recording.key}.json" for recording in recordings}
+    names = {clip.name for recording in recordings for clip in recording.clips}
+    for path in records.glob("*.json"):
+        if path.name not in keys:
+            for name in _clips_of(path) - names:
+                (clips / f"{name}.wav").unlink(missing_ok=True)
             path.unlink()
 
 

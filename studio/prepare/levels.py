@@ -1,4 +1,4 @@
-"""The level of a recording over time, the pauses in it, and digital silence.
+"""The level of a recording over time, the pauses in it, digital silence, and the measures of a clip.
 
 Noise gates and editors leave digital silence, stretches without even the sound of the room. Its log-mels lie at the lower bound,
 log(1e-5), far below those of room noise, and a model trained on recordings with noise predicts them badly. So low noise takes its
@@ -24,6 +24,7 @@ import soundfile
 from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK, clip_samples
 from common.audio.mpeg import estimates_length, quiet_decoder
 from common.audio.silence import FRAME, frame_powers
+from common.data.report import FULL_SCALE, clipped_runs
 from common.errors import DataError
 
 BLOCK = 2**18  # samples read at once, over all channels
@@ -38,6 +39,14 @@ STEP = 1 / 32768  # of 16 bits
 SHORTEST = 0.03  # seconds; half a mel window, 0.023, is enough to silence a whole frame at the end of a clip
 BELOW_SPEECH = 50.0  # dB, level of the noise that fills a stretch
 LOWEST_NOISE = 2 * STEP  # root mean square; anything less would be digital silence again
+AROUND = 2.0  # seconds before and after a clip in which pauses show the noise
+FEWEST_FRAMES = 10  # of pauses; with fewer, the clip's quietest frames show the noise
+QUIETEST = 5  # per cent of the frames
+BEST_SNR = 99.0  # dB, of digital silence
+WINDOW = 0.02  # seconds of a spectrum
+HIGHEST = 12000.0  # Hz; speech has little above
+BAND_DEPTH = 55.0  # dB below the loudest frequency; weaker sound is outside the bandwidth
+LEAST_PEAK = 0.05  # of a clip whose flat peaks below full scale count; in quieter ones equal samples are common
 
 
 class SoundLevels(NamedTuple):
@@ -169,6 +178,61 @@ def fill_silence(audio: np.ndarray, silent: np.ndarray) -> np.ndarray:
     filled = audio.copy()
     filled[silent] += np.random.default_rng(seed).normal(0.0, level, int(silent.sum()))
     return filled
+
+
+class Measures(NamedTuple):
+    """Measurements of a clip as recorded."""
+
+    level: float  # of its speech, dBFS
+    clipping: int  # runs of at least three samples at full scale, or at the same peak below it
+    snr: float  # estimated, dB
+    bandwidth: float  # Hz
+
+
+def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.ndarray) -> Measures:
+    """Measure a clip: samples (N, C) in [-1, 1] at `rate` Hz.
+
+    `speech` are levels (T,) in dBFS of the frames of its speech, `pauses` (T',) those of the pauses in it and around it.
+    """
+    power, quiet = 10 ** (LOWEST / 10), 0.0  # of a clip without speech
+    if len(speech):
+        power = float(np.mean(10 ** (speech.astype(np.float64) / 10)))
+        quiet = float(np.percentile(speech, QUIETEST))
+    if (
+        len(pauses) >= FEWEST_FRAMES
+    ):  # between words there is nothing but noise; else the quietest speech has to stand for it
+        quiet = float(np.median(pauses))
+    noise = 10 ** (quiet / 10)
+    ratio = (power - noise) / noise  # the frames of speech have the noise in them
+    snr = 10 * math.log10(ratio) if ratio > 0 else 0.0
+    if quiet <= LOWEST + 1:  # digital silence in the pauses, which hides what noise there is
+        snr = BEST_SNR
+    runs = sum(_flat_peaks(channel) for channel in samples.T)
+    level = round(10 * math.log10(power), 1)
+    return Measures(level, runs, round(min(snr, BEST_SNR), 1), bandwidth(samples.mean(axis=1), rate))
+
+
+def _flat_peaks(samples: np.ndarray) -> int:
+    """Count the clipped runs of a channel (N,), at full scale or, if it was turned down later, at its own peak."""
+    peak = float(np.abs(samples).max(initial=0.0))
+    scaled = samples / np.float32(peak) if LEAST_PEAK < peak < FULL_SCALE else samples
+    return len(clipped_runs(scaled.astype(np.float32)))
+
+
+def bandwidth(samples: np.ndarray, rate: int) -> float:
+    """Return the frequency in Hz up to which a clip (N,) has sound, at most HIGHEST.
+
+    For each frequency the 95th percentile of its power over frames of WINDOW counts, since only some sounds have high frequencies.
+    """
+    from scipy import signal  # takes half a second to import, which the page's server can spare
+
+    size = round(WINDOW * rate)
+    if len(samples) < 2 * size:
+        return min(rate / 2, HIGHEST)
+    frequencies, _, spectra = signal.spectrogram(samples.astype(np.float32), rate, "blackmanharris", size, size // 2)
+    loudest = np.percentile(spectra, 95, axis=1)
+    (audible,) = np.nonzero(loudest > loudest.max() * 10 ** (-BAND_DEPTH / 10))
+    return round(float(min(frequencies[audible[-1]], HIGHEST)), -2) if len(audible) and loudest.max() > 0 else 0.0
 
 
 class OpenSound(NamedTuple):

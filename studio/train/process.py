@@ -1,4 +1,4 @@
-"""A training as a process of its own, which saves and stops on Ctrl-C, on SIGTERM and at its time limit.
+"""A training as a process of its own, which saves and stops on Ctrl-C and on SIGTERM.
 
 It ends with this process, even after SIGKILL: the system then sends it SIGTERM, on which it saves.
 """
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -27,24 +26,15 @@ from studio.plan.commands import environment
 
 DRAIN = 5.0  # seconds to print what it said last
 TICK = 0.2  # seconds between polls of the process
+WATCH = 5.0  # seconds between looks at its log
 STOPPED_ITSELF = [
     128 + number for number in signals("SIGHUP", "SIGINT")
 ]  # exit codes after a save, of a signal from elsewhere
 PATIENCE = 60.0  # seconds that the process of an earlier run has to save and end
 
 
-class RunEnding(Enum):
-    """Why a training process ended, other than by a failure."""
-
-    FINISHED = "finished"  # all epochs, no gain for several reports, or its own time limit
-    BUDGET = "budget"
-    STOPPED = "stopped"  # a signal to this process
-
-
-def run_training(
-    command: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
-) -> RunEnding:
-    """Run a training to its end, its time limit or a stop; `spend` is told of the seconds passed. Raises DataError if it fails."""
+def run_training(command: Sequence[str], threads: int, stop: StopRequest, watch: Callable[[], None]) -> bool:
+    """Run a training, and call `watch` every few seconds. Returns False if a signal stopped it. Raises DataError if it fails."""
     # In a session of its own, so that a terminal's Ctrl-C reaches it once, through this process.
     process = subprocess.Popen(
         command,
@@ -56,29 +46,26 @@ def run_training(
     )
     reader = threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True)
     reader.start()
-    began = saved = time.monotonic()
-    ending = RunEnding.FINISHED
+    watched, stopping = time.monotonic(), False
     try:
         while process.poll() is None:
             time.sleep(TICK)
-            now = time.monotonic()
-            if now - saved > 5:
-                spend(now - saved)
-                saved = now
-            if ending is RunEnding.FINISHED and (stop.is_requested or now - began > seconds_left):
-                ending = RunEnding.STOPPED if stop.is_requested else RunEnding.BUDGET
+            if time.monotonic() - watched > WATCH:
+                watch()
+                watched = time.monotonic()
+            if stop.is_requested and not stopping:
                 process.send_signal(signal.SIGTERM)
+                stopping = True
     except BaseException:  # a second Ctrl-C
         process.kill()
         raise
     reader.join(DRAIN)
-    spend(time.monotonic() - saved)
-    if stop.is_requested or process.returncode in STOPPED_ITSELF:  # the signal may have reached it before this process
-        ending = RunEnding.STOPPED
-    ends_well = (0, -signal.SIGTERM, *STOPPED_ITSELF) if ending is not RunEnding.FINISHED else (0,)
-    if process.returncode not in ends_well:  # which are after a save, or before there was anything to save
+    watch()
+    # The signal may have reached it before this process. It ends well after a save, or before there was anything to save.
+    stopping = stop.is_requested or process.returncode in STOPPED_ITSELF
+    if process.returncode not in ((0, -signal.SIGTERM, *STOPPED_ITSELF) if stopping else (0,)):
         raise DataError(_failure(name_of(command), process.returncode))
-    return ending
+    return not stopping
 
 
 def _pass_on(lines: IO[str]) -> None:

@@ -10,11 +10,10 @@ from common.quality.report import MEASURES, System, columns_of, format_row
 from common.tables import markdown_table
 from common.training.checkup import LOGGED_AS
 from models import REGISTRY
-from studio.plan.commands import SLACK
 from studio.plan.file import Plan
 from studio.plan.inputs import Material
 from studio.project import Project
-from studio.train.progress import CAPPED, PERCENT, WORDS, TrainingProgress
+from studio.train.progress import CAPPED, PERCENT, WORDS, RunLog, reason_of
 from studio.voice.verdict import CLOSE_WORDS
 
 WORDS_IN_CARD = {**WORDS, "wer": WORDS[CAPPED], **dict.fromkeys(("loss", "val_loss"), ("validation loss", 1))}
@@ -25,14 +24,13 @@ Fill in: the speaker, their consent to this voice, the licence of the recordings
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a card states; checkpoints and reports by model."""
+    """What a card states; checkpoints and logs of training by model."""
 
     project: Project
     plan: Plan
-    progress: TrainingProgress
     material: Material
     checkpoints: Mapping[str, Mapping[str, Any]]
-    reports: Mapping[str, Mapping[int, Mapping[str, float]]]
+    logs: Mapping[str, RunLog]
     systems: list[System]
     verdict: list[str]  # in words
     vocoder: str
@@ -69,16 +67,17 @@ def _data(material: Material) -> str:
 def _training(facts: Facts) -> str:
     rows = []
     for name, stored in facts.checkpoints.items():
-        settings, progress = facts.plan.models[name], facts.progress.of(name)
+        options, log = facts.plan.models[name], facts.logs[name]
+        data, rates = options.data, options.optimization
         row = {
             "model": name,
-            "start": settings.warm_start or "random weights",
+            "start": str(options.start.warm_start or "random weights"),
             "steps": str(stored["iteration"]),
             "epoch": str(stored["epoch"]),
-            "clips a step": str(settings.batch_size * settings.grad_accumulation_steps),
-            "learning rate": f"{settings.learning_rate:g}, {settings.lr_schedule}",
-            "minutes of training": f"{progress.seconds / 60:.1f}",
-            "end": progress.reason or "not finished",
+            "clips a step": str(data.batch_size * data.grad_accumulation_steps),
+            "learning rate": f"{rates.learning_rate:g}, {rates.lr_schedule}",
+            "minutes of training": f"{log.seconds / 60:.1f}",
+            "end": reason_of(log, options) if log.finished else "not finished",
         }
         rows.append(row)
     note = "Steps and epochs are those of the weights in this folder. Epochs count from 0, as in checkpoint names."
@@ -100,14 +99,17 @@ def _quality(facts: Facts) -> str:
 
 def _reports(facts: Facts) -> str:
     parts = ["## Reports during training"]
-    for name, reports in facts.reports.items():
-        measure = facts.plan.models[name].best_by
+    for name, log in facts.logs.items():
+        evaluation = facts.plan.models[name].evaluation
+        measure = evaluation.best_by
         selecting = [] if measure == "loss" else [LOGGED_AS.get(measure, measure), measure]
         keys = list(dict.fromkeys([*selecting, "val_loss"]))
         rows = [
-            [str(epoch), *(cell_of(key, values.get(key)) for key in keys)] for epoch, values in sorted(reports.items())
+            [str(epoch), *(cell_of(key, values.get(key)) for key in keys)]
+            for epoch, values in sorted(log.reports.items())
         ]
-        near = "" if measure == "loss" else f" among epochs whose validation loss is at most {SLACK:g} above the lowest"
+        slack = evaluation.best_slack
+        near = "" if slack is None else f" among epochs whose validation loss is at most {slack:g} above the lowest"
         header = ["epoch", *map(column_of, keys)]
         parts.append(f"{name}, selected by {words_for(measure)[0]}{near}:\n\n" + _table(header, rows))
     return "\n\n".join(parts)

@@ -31,11 +31,11 @@ from common.quality.report import System
 from common.training.checkup import spread
 from models import REGISTRY
 from studio.plan.commands import counts_words
-from studio.plan.file import NEED, VERDICT, ModelPlan, Plan
+from studio.plan.file import NEED, Plan
 from studio.plan.inputs import Material, read_material
 from studio.plan.proposal import LINES
 from studio.project import Project, read_settings
-from studio.train.progress import LOG, RunLog, TrainingProgress
+from studio.train.progress import LOG, RunLog
 from studio.voice.card import Facts, card
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
@@ -61,15 +61,15 @@ def sharpened(project: Project, name: str, minutes: float) -> Path:
     return project.run(name) / f"sharpened_{digest.hexdigest()[:16]}.pt"
 
 
-def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> list[str]:
+def write_voice(project: Project, plan: Plan) -> list[str]:
     """Write PROJECT/voice/, replacing the files of an earlier voice. Returns the verdict on it in words."""
     make_folder(project.voice)
     remove_leftovers(project.voice)
     for name in REGISTRY.keys() - plan.models.keys():
         (project.voice / f"{REGISTRY[name].file_stem}.safetensors").unlink(missing_ok=True)
-    checkpoints = {name: write_model(project, name, plan.models[name]) for name in REGISTRY if name in plan.models}
+    checkpoints = {name: write_model(project, name, plan) for name in REGISTRY if name in plan.models}
     rows, material = read_filelist(project.validation_list), read_material(project)
-    lines = spread(rows, max(LINES, *(settings.report_lines for settings in plan.models.values())))
+    lines = spread(rows, max(LINES, *(options.evaluation.evaluate_lines for options in plan.models.values())))
     about = {"name": project.name, "language": language_of(project)}
     write_text(
         project.voice / CONFIG, json.dumps(about | {"vocoder": preferred_vocoders(plan)[0]})
@@ -87,10 +87,9 @@ def write_voice(project: Project, plan: Plan, progress: TrainingProgress) -> lis
     facts = Facts(
         project=project,
         plan=plan,
-        progress=progress,
         material=material,
         checkpoints=checkpoints,
-        reports={name: RunLog.read(project.run(name) / LOG).reports for name in checkpoints},
+        logs={name: RunLog.read(project.run(name) / LOG) for name in checkpoints},
         systems=list(systems.values()),
         verdict=words,
         vocoder=vocoder,
@@ -108,25 +107,25 @@ def language_of(project: Project) -> str:
         return ENGLISH
 
 
-def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, Any]:
+def write_model(project: Project, name: str, plan: Plan) -> dict[str, Any]:
     """Write a model's best weights as FLAG.safetensors. Returns the entries of its checkpoint that describe them."""
     spec = REGISTRY[name]
     checkpoint = load_checkpoint(best_checkpoint(project, name))
     checkpoint["state_dict"] = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
-    if settings.sharpen_minutes and (path := sharpened(project, name, settings.sharpen_minutes)).exists():
+    minutes = plan.studio.sharpen_minutes
+    if spec.role == "acoustic" and minutes and (path := sharpened(project, name, minutes)).exists():
         checkpoint["state_dict"] = load_checkpoint(path)["state_dict"]
-    strength = start_strength(settings)
+    strength = start_strength(plan.models[name].start.warm_start)
     if spec.role == "vocoder" and strength is not None:
         checkpoint["data"] = checkpoint["data"] | {STRENGTH: strength}
     save_copy(project.voice / f"{spec.file_stem}.safetensors", checkpoint)
     return {key: checkpoint.get(key) for key in ("config", "data", "epoch", "iteration", "best")}
 
 
-def start_strength(settings: ModelPlan) -> float | None:
-    """Return the denoising strength of the warm start: a small vocoder hums, after fine-tuning as before."""
-    if settings.warm_start is None:
+def start_strength(path: Path | None) -> float | None:
+    """Return the denoising strength of a warm start: a small vocoder hums, after fine-tuning as before."""
+    if path is None:
         return None
-    path = Path(settings.warm_start)
     if path.resolve().parent == EMBEDDED:
         return EMBEDDED_DENOISING_STRENGTH
     return load_checkpoint(path).get("data", {}).get(STRENGTH) if path.is_file() else None
@@ -146,7 +145,7 @@ def evaluate(
     The voice's best vocoder comes first, and those that the plan's minutes for the verdict leave no time for are left out. Returns
     the systems by name, and what could not be measured, each with the reason.
     """
-    end = time.monotonic() + MINUTE * float(plan.notes.get(VERDICT, math.inf))
+    end = time.monotonic() + MINUTE * plan.studio.verdict_minutes
     voice = load_voice(project, plan, GRIFFIN_LIM)
     rate = voice.audio.sampling_rate
     sounds = (load_audio(project.root / row.path, rate) for row in rows)
@@ -217,8 +216,8 @@ def preferred_vocoders(plan: Plan) -> list[str]:
     Griffin-Lim comes before a vocoder trained from the embedded one, which hums.
     """
     vocoders = [spec for spec in REGISTRY.values() if spec.name in plan.models and spec.role == "vocoder"]
-    own = {spec.flag: plan.models[spec.name] for spec in vocoders}
-    hums = [flag for flag, settings in own.items() if start_strength(settings) == EMBEDDED_DENOISING_STRENGTH]
+    own = {spec.flag: plan.models[spec.name].start.warm_start for spec in vocoders}
+    hums = [flag for flag, start in own.items() if start_strength(start) == EMBEDDED_DENOISING_STRENGTH]
     return [*(flag for flag in own if flag not in hums), GRIFFIN_LIM, *hums]
 
 

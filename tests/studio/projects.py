@@ -8,9 +8,12 @@ import soundfile
 
 from common.checkpoint.files import load_checkpoint, save_copy
 from common.data.sources import SourceFile
+from common.options import from_options
 from common.run.nvlog import NvLog
+from common.training.arguments import NOTES, STUDIO
+from common.training.options import TrainOptions
 from models import REGISTRY
-from studio.plan.file import ModelPlan
+from studio.plan.file import SHARED, Group, Plan, read_plan, write_plan
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.review import ClipRow, store_proposals, write_review
@@ -19,22 +22,33 @@ from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
 
 STEPS = 2  # of an epoch, in logs
-SETTINGS = ModelPlan(
-    warm_start=str(EMBEDDED / "tacotron2.safetensors"),
-    batch_size=2,
-    grad_accumulation_steps=1,
-    epochs=4,
-    learning_rate=1e-3,
-    lr_schedule="cosine",
-    warmup_steps=0,
-    report_every=2,
-    report_lines=2,
-    best_by="coverage",
-    patience=50,
-    hours=None,
-    options={"freeze": ["^embedding"]},
-    reasons={"epochs": "usual for this much data"},
-)
+FLAGS = {
+    "warm_start": str(EMBEDDED / "tacotron2.safetensors"),
+    "batch_size": 2,
+    "epochs": 4,
+    "learning_rate": 1e-3,
+    "lr_schedule": "cosine",
+    "evaluate_lines": 2,
+    "evaluate_without": ["asr", "mos", "likeness"],
+    "best_by": "coverage",
+    "early_stop_patience": 50,
+}
+EVERY = ("epochs_per_validation", "evaluate_every", "epochs_per_checkpoint")
+OPTIONS = from_options(TrainOptions, FLAGS | {"warm_start": None})
+
+
+def plan_groups(project: Project, models: dict[str, Group], every: int = 2, **studio: float) -> dict[str, Group]:
+    """The contents of plan.json, with a report every so many epochs."""
+    lists = {"training_files": str(project.training_list), "validation_files": str(project.validation_list)}
+    shared = {"dataset_path": str(project.root), **lists, "seed": 1, "cpu": True}
+    plain = dict.fromkeys(EVERY, every) | {"resume_from_last": True}
+    groups = {name: {"output": str(project.run(name)), **plain, **flags} for name, flags in models.items()}
+    return {SHARED: shared, **groups, STUDIO: {"threads": 1, **studio}}
+
+
+def store_plan(project: Project, models: dict[str, Group], notes: Group | None = None, **settings: float) -> Plan:
+    write_plan(project.plan, plan_groups(project, models, **settings) | {NOTES: notes or {}})
+    return read_plan(project.plan)
 
 
 def make_project(project: Project, training: int = 5, validation: int = 2) -> Project:

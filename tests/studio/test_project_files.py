@@ -9,8 +9,8 @@ from common.errors import DataError, UsageError
 from studio.prepare.arguments import parse_args
 from studio.prepare.clips import CutClip, CutRecording, remove_stale
 from studio.prepare.edits import settings_of
-from studio.prepare.faults import Measures
 from studio.prepare.ledger import Ledger
+from studio.prepare.levels import Measures
 from studio.prepare.lists import choose_alphabet, select_usable
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
 from studio.project import PROJECTS, Project, check_inside, create_project, find_project, list_projects
@@ -163,7 +163,7 @@ NO_EFFECT = "no effect with --apply, which only reads clips.tsv; run python -m s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--apply -sr 16000 --no-verify", f"-sr, --no-verify: {NO_EFFECT}"),
+        ("--apply -sr 16000 --no-verify", f"--sampling-rate, --no-verify: {NO_EFFECT}"),
         ("--apply --name ../x", "project '../x'"),
         (". --max-duration 1", "--max-duration 1: expected more than --min-duration 1"),
         (". --transcriber localhost:8000", "expected a URL"),

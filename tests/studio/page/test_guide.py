@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -11,12 +10,12 @@ pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not
 from studio.jobs.jobs import Job, State
 from studio.page import guide
 from studio.page.guide import write_guide
-from studio.plan.file import NEED, VERDICT, Plan, write_plan
+from studio.plan.file import NEED
 from studio.prepare.review import ClipRow, write_review
 from studio.project import Project
 from studio.voice.verdict import UNDECIDED_ADVICE
 from tests.studio.page.test_plan_tab import FIGURES
-from tests.studio.projects import SETTINGS
+from tests.studio.projects import FLAGS, store_plan
 
 
 def text_of(words: str) -> str:
@@ -60,9 +59,8 @@ def test_steps_point_to_what_comes_before_them(project: Project) -> None:
 
 
 def test_a_plan_says_what_to_expect_and_how_long_it_takes(project: Project) -> None:
-    notes = {"machine": {"Tacotron2": FIGURES}, "material": {"minutes": 0.5}, NEED: "3 h are needed", VERDICT: 1.0}
-    plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": replace(SETTINGS, hours=None)}, notes=notes)
-    write_plan(project.plan, plan)
+    notes = {"machine": {"Tacotron2": FIGURES}, "material": {"minutes": 0.5}, NEED: "3 h are needed"}
+    store_plan(project, {"Tacotron2": FLAGS}, notes, verdict_minutes=1.0)
     project.training_list.parent.mkdir(exist_ok=True)
     project.training_list.touch()
     found = " ".join(text_of(write_guide("plan", project, None)).split())

@@ -6,7 +6,6 @@ import re
 import signal
 import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -19,13 +18,13 @@ from common.checkpoint.files import load_checkpoint
 from common.data.filelist import read_filelist
 from studio.page.editing import read_rows
 from studio.page.reading import read_script
-from studio.plan.file import Plan, read_plan, write_plan
+from studio.plan.file import read_plan
 from studio.project import Project
 from tests import browser as web
 from tests.recipe import skip_without_evaluators
 from tests.sounds import SENTENCES, sentence
 from tests.studio.page_server import PageServer, ask, open_project, serve
-from tests.studio.projects import SETTINGS
+from tests.studio.projects import FLAGS, store_plan
 
 pytestmark = pytest.mark.slow
 NUMBERS = range(1, 5)  # sentences of the recording
@@ -106,9 +105,10 @@ def plan(page, project: Project) -> None:
     from selenium.webdriver.common.keys import Keys
 
     start = project.projects / "tiny" / "voice"
-    settings = replace(SETTINGS, warm_start=str(start / "tacotron2.pt"), options={}, best_by="loss", batch_size=3)
-    settings = replace(settings, epochs=EPOCHS, report_every=EPOCHS, report_lines=1)
-    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": settings}))
+    flags = FLAGS | {"warm_start": str(start / "tacotron2.pt"), "best_by": "loss", "batch_size": 3}
+    flags |= {"epochs": EPOCHS, "evaluate_lines": 1}
+    reasons = {"reasons": {"Tacotron2": {"epochs": "usual for this much data"}}}
+    store_plan(project, {"Tacotron2": flags}, reasons, every=EPOCHS)
     web.wait_for_tab(page, "Plan", "plan")
     web.choose_option(page, "start", "voice of project tiny")
     web.fill(page, "limit", "soon")
@@ -130,10 +130,12 @@ def plan(page, project: Project) -> None:
     web.wait(lambda: page.find_elements("css selector", "#plan-text .cm-content"))
     web.click_on(page, "#plan-text .cm-content")
     page.switch_to.active_element.send_keys(Keys.CONTROL, "a")
-    page.execute_cdp_cmd("Input.insertText", {"text": json.dumps(content | {"seed": 7})})  # typing would add brackets
+    page.execute_cdp_cmd(
+        "Input.insertText", {"text": json.dumps(content | {"all models": content["all models"] | {"seed": 7}})}
+    )  # typing would add brackets
     web.click(page, "plan-save")
     web.wait(lambda: web.value_of(page, "plan-result") == "saved")
-    assert read_plan(project.plan).seed == 7
+    assert read_plan(project.plan).models["Tacotron2"].run.seed == 7
 
 
 def train(page, server: PageServer, project: Project) -> None:
@@ -166,8 +168,8 @@ REASON = """const cell = document.querySelector("#plan-models td:last-child");
 def test_no_tab_is_wider_than_a_phone(page, projects):
     """It showed no reason of a setting."""
     project = Project(name="other", projects=projects)
-    settings = replace(SETTINGS, reasons={"epochs": "usual <b>"})
-    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": settings}))
+    flags = FLAGS | {"warm_start": None, "best_by": "loss"}
+    store_plan(project, {"WaveGlow": flags}, {"reasons": {"WaveGlow": {"epochs": "usual <b>"}}})
     for title in TABS:
         web.open_tab(page, title)
         if title == "Plan":

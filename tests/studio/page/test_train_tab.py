@@ -1,7 +1,5 @@
 """The view of a training: time left, losses, and the pictures and sounds of the newest report."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,16 +11,14 @@ from common.errors import DataError
 from common.run.nvlog import NvLog
 from studio.page import train_tab
 from studio.page.train_tab import TrainingView, newest_model
-from studio.plan.file import Plan, write_plan
 from studio.project import Project
-from studio.train.progress import TrainingProgress
-from tests.studio.projects import SETTINGS, write_step
+from tests.studio.projects import FLAGS, store_plan, write_step
 
 
 @pytest.fixture
 def project(prepared: Project) -> Project:
-    models = {"Tacotron2": SETTINGS, "WaveGlow": replace(SETTINGS, hours=0.01, epochs=1000)}
-    write_plan(prepared.plan, Plan(seed=1, threads=1, cpu=True, models=models))
+    others = {"warm_start": None, "best_by": "loss", "max_minutes": 0.6, "epochs": 1000}
+    store_plan(prepared, {"Tacotron2": FLAGS, "WaveGlow": FLAGS | others})
     return prepared
 
 
@@ -68,15 +64,13 @@ def test_words_for_the_newest_model_its_time_left_and_its_newest_report(project)
         write_step(log, 1, 3.0)
         log.log((0,), {"evaluation_wer": 0.5, "evaluation_wer_capped": 0.25})
     assert newest_model(project) == "WaveGlow"
-    view, progress = TrainingView(), TrainingProgress(project.progress)
+    view = TrainingView()
     words, report = view.look(project, "WaveGlow").words, "Report of epoch 1: wrong words 25 %."
-    assert "about 36 s left at most" in words and words.endswith(report)  # 0.01 h, not 1,999 x 0.5 s
-    progress.spend("WaveGlow", 30.0)
-    assert "about 6 s left at most" in view.look(project, "WaveGlow").words
-    progress.finish("WaveGlow", "digest", "all epochs")
-    assert view.look(project, "WaveGlow").words.endswith(f"Finished: all epochs.\n{report}")
-    project.plan.write_text("{")  # damaged files are passed over
-    project.progress.write_text("[]")
+    assert "about 36 s left at most" in words and words.endswith(report)  # 0.6 min, not 1,999 x 0.5 s
+    with log_of(project, "WaveGlow") as log:
+        log.log((), {"run_time": 1.0})
+    assert view.look(project, "WaveGlow").words.endswith(f"Finished: its time limit of 36 s.\n{report}")
+    project.plan.write_text("{")  # a damaged file is passed over
     assert view.look(project, "WaveGlow").words.endswith(report)
 
 

@@ -15,17 +15,15 @@ from common.errors import DataError, UsageError
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.plan import proposal
-from studio.plan.__main__ import trainable_models
-from studio.plan.commands import Figures, environment, option_argv, train_argv, usable_threads
-from studio.plan.file import Plan, read_plan, write_plan
-from studio.plan.inputs import Material, count_weights, find_starts, read_material
-from studio.plan.proposal import PlanRequest
+from studio.plan.__main__ import group_of, trainable_models
+from studio.plan.commands import Figures, environment, usable_threads
+from studio.plan.file import read_plan, write_plan
+from studio.plan.inputs import Material, Start, find_starts, read_material
+from studio.plan.proposal import PlanRequest, Proposal, Proposed
 from studio.project import Project
-from studio.train.__main__ import limited_argv
-from studio.train.progress import ModelProgress, digest
 from synthesizer import EMBEDDED
 from tests.recipe import train_tiny_model
-from tests.studio.projects import SETTINGS
+from tests.studio.projects import FLAGS, store_plan
 
 ACOUSTIC, VOCODER, QUICK = (REGISTRY[name] for name in ("Tacotron2", "WaveGlow", "PulseNoise"))
 GB = 10**9
@@ -55,8 +53,8 @@ def figures(clips=400, available=16.0, seconds=2.0, report=0.0, start=0.0) -> Fi
     ],
 )
 def test_the_batch_fits_into_90_per_cent_of_the_memory(wanted, available, batch, accumulation) -> None:
-    chosen, steps = proposal.choose_batch(wanted, figures(available=available))
-    assert (chosen.value, steps.value) == (batch, accumulation)
+    chosen = proposal.choose_batch(wanted, figures(available=available))
+    assert [choice.value for choice in chosen.values()] == [batch, accumulation]
     with pytest.raises(DataError, match=r"M: not even one clip fits into memory \(1\.00 GB and 0\.50 GB"):
         proposal.choose_batch(wanted, figures(available=1.5))
 
@@ -74,7 +72,7 @@ def test_the_batch_fits_into_90_per_cent_of_the_memory(wanted, available, batch,
 )
 def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, expected: dict) -> None:
     warm, gpu = weights > 0, minutes == 1500
-    request = PlanRequest(warm_start="start.pt" if warm else None, weights=weights, gpu=gpu)
+    request = PlanRequest(start=Start(Path("start.pt"), "Tacotron2", {}, weights) if warm else None, gpu=gpu)
     advice = proposal.advise(ACOUSTIC, material(minutes), request)
     assert expected.items() <= advice.options.items()
     assert ("freeze" in advice.options) == (warm and minutes < 20)
@@ -84,20 +82,20 @@ def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, 
     assert "amp" not in advice.options and halved.options == advice.options | {"amp": True}
 
 
-def length_of(measured: Figures, hours: float | None, usual: int = 150) -> dict[str, proposal.Proposed]:
-    return proposal.choose_length(usual, 12, measured, hours)
-
-
-def test_a_budget_limits_the_epochs() -> None:
-    measured = figures()  # 25 steps of 2 s: 50 s an epoch
-    assert length_of(measured, None)["epochs"].value == 150
-    assert length_of(measured, 1.0)["epochs"].value == int(0.9 * 3600 / 50) == 64
+def test_a_time_limit_is_fitted_as_train_py_fits_it() -> None:
+    measured = figures(report=10, start=40)  # 25 steps of 2 s: 50 s an epoch
+    assert proposal.minutes_of_steps(measured, 1.0) == pytest.approx(60 - 40 / 60)
+    assert proposal.minutes_of_steps(measured, None) is None and proposal.minutes_of_steps(measured, 1e-6) == 1 / 60
+    run = measured.expect(epochs=150, every=8, minutes=60.0)
+    assert run.last == (0.98 * 3600 - 19 * 10) // 50  # 66: the interval shrinks to 4, 18 reports
+    assert measured.seconds(150, 8, 60.0) == 40 + 66 * 50 + 18 * 10
     slow = replace(measured, first_seconds=500)  # the first epoch measures the clips
-    assert length_of(slow, 1.0)["epochs"].value == int((0.9 * 3600 - 500) / 50)
-    assert proposal.expected_seconds(10, 3, slow) == proposal.expected_seconds(10, 3, measured) + 500
-    speaks = replace(figures(report=30, start=20), validation_seconds=18)  # a report: 18 s and a second a line
-    assert length_of(speaks, 5 / 60)["report_lines"].value == 7  # a fifth of 250 s: 25 s for each of two reports
-    assert length_of(measured, 100.0, 10)["epochs"].value == 10
+    assert slow.expect(150, 8, 60.0).last == 56  # (0.98 x 3600 - 500 - 20 x 10) / 50
+    for every, reports in ((1, 10), (3, 4), (9, 2)):  # after epochs 0, 3, 6 and 9
+        assert slow.seconds(10, every) == 40 + 500 + 10 * 50 + reports * 10
+    assert replace(figures(), step_seconds=[1.0, 2.0, 30.0]).seconds(4, 4) == 4 * 25 * 2  # the median step
+    with pytest.raises(DataError, match="no step was measured"):
+        replace(figures(), step_seconds=[]).expect(1, 1)
 
 
 def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
@@ -109,7 +107,7 @@ def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
     assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9, ["PulseNoise"]) == 9.9
     assert proposal.hours_of(VOCODER, waiting[2:], 2.0, ["PulseNoise"]) == 2.0
     assert [spec.name for spec in trainable_models()][-2:] == ["Tacotron2", "WaveGlow"]  # the latter gets what is left
-    assert proposal.hours_of(ACOUSTIC, waiting, None, []) is None and proposal.needed_hours(None, expected=9) is None
+    assert proposal.hours_of(ACOUSTIC, waiting, None, []) is None
 
 
 @pytest.mark.parametrize(
@@ -144,51 +142,44 @@ def test_a_vocoder_that_cannot_win_is_left_out(spec, epochs, hours, quick, left_
 
 
 def test_a_budget_that_is_far_too_short_is_named() -> None:
-    measured = {"A": figures(report=6, start=120), "B": figures(report=6, start=120)}  # 50 s an epoch
-    words = proposal.describe_need({"A": 150, "B": 10}, {"A": 3, "B": 9}, measured, 0.1)
-    # 160 epochs, 19 and 10 reports, two starts: 8,414 s, in 90 % of the time
-    assert words == "6 min is far too little here: about 2.6 h are needed for the usual epochs, 150 of A (this plan: 3)"
-    assert proposal.describe_need({"A": 150, "B": 10}, {"A": 75, "B": 9}, measured, 0.1) == ""
-    tight = length_of(figures(report=30, start=30), 1 / 60)["epochs"]
-    assert tight.value == 1 and tight.reason.startswith("60 s may be too short for one epoch")
+    measured = figures(report=6, start=120)  # 50 s an epoch
+    short = Proposal({}, {}, measured, usual=150, fitting=3, seconds=0.0, sharpen_minutes=0.0)
+    found = {"A": short, "B": short._replace(usual=10, fitting=9)}
+    words = proposal.describe_need(found, 0.1)
+    # 160 epochs, 19 and 10 reports, two starts: 8,414 s
+    assert words == "6 min is far too little here: about 2.3 h are needed for the usual epochs, 150 of A (this plan: 3)"
+    assert proposal.describe_need({"A": short._replace(fitting=75)}, 0.1) == ""
 
 
 @pytest.mark.parametrize(
-    ("minutes", "report", "start", "epochs", "every", "lines"),
+    ("minutes", "report", "every", "lines"),
     [
-        (60, 10, 40, 60, 4, 12),  # (3240 - 40 - 20 x 10) / 50; 16 reports
-        (60, 100, 40, 52, 11, 12),  # a fifth of 3200 s has 6 reports: (3200 - 600) / 50
-        (5, 30, 20, 4, 3, 10),  # a fifth of 250 s is less than two reports: of 10 lines, 25 s each
-        (2, 30, 30, 1, 1, 3),  # 78 s: two reports of 3 lines, 7.5 s each, and one epoch, whose report is the only one
+        (None, 100, 8, 12),
+        (60, 10, 8, 12),  # 20 reports
+        (60, 100, 25, 12),  # a fifth of 3600 s has 7 reports
+        (5, 40, 149, 9),  # a fifth of 300 s is less than two reports: of 9 lines, 30 s each
     ],
 )
-def test_the_start_and_the_reports_are_a_part_of_the_budget(minutes, report, start, epochs, every, lines) -> None:
+def test_reports_take_a_fifth_of_the_time(minutes, report, every, lines) -> None:
     """A first report took half of a short budget, which the plan had given to steps; later a quarter."""
-    length = length_of(figures(report=report, start=start), minutes / 60)
-    assert [length[name].value for name in ("epochs", "report_every", "report_lines")] == [epochs, every, lines]
-    reports = report * lines / 12 * proposal.count_reports(epochs, every)
-    assert start + reports + 50 * epochs <= 60 * minutes and reports <= 0.2 * 60 * minutes
+    chosen = proposal.choose_reports(150, 12, figures(report=report), minutes and minutes / 60)
+    assert [choice.value for choice in chosen.values()] == [every, lines]
+    assert figures(report=40).with_lines(12, 9).report_seconds == 30
 
 
-def test_the_rate_grows_in_a_tenth_of_a_short_run_and_the_median_step_counts() -> None:
+def test_the_rate_grows_in_a_tenth_of_a_short_run() -> None:
     """A run of 70 steps that warms up for 100 would end before it has the planned rate."""
-    measured = figures()  # 25 steps an epoch
-    assert [proposal.choose_warmup(100, epochs, measured).value for epochs in (40, 3)] == [100, 7]  # of 75 steps
-    assert proposal.step_seconds(replace(figures(), step_seconds=[1.0, 2.0, 30.0])) == 2.0
-    with pytest.raises(DataError, match="no step was measured"):
-        proposal.step_seconds(replace(figures(), step_seconds=[]))
+    assert [proposal.choose_warmup(100, steps).value for steps in (1000, 75)] == [100, 7]
 
 
-@pytest.mark.parametrize(("epochs", "every", "reports"), [(1, 1, 1), (10, 1, 10), (200, 11, 20), (1000, 53, 20)])
-def test_a_run_has_twenty_reports_at_most(epochs: int, every: int, reports: int) -> None:
-    assert proposal.choose_reports(epochs, proposal.REPORTS).value == every
-    due = {epoch for epoch in range(epochs) if epoch % every == 0 or epoch == epochs - 1}  # as train.py has them
-    assert proposal.count_reports(epochs, every) == len(due) == reports
+@pytest.mark.parametrize(("epochs", "every"), [(1, 1), (10, 1), (200, 11), (1000, 53)])
+def test_a_run_has_twenty_reports_at_most(epochs: int, every: int) -> None:
+    assert proposal.interval(epochs) == every
 
 
 def test_other_languages_are_trained_as_a_whole() -> None:
     """A warm start of English has never read the other letters."""
-    request = PlanRequest(warm_start="voice/tacotron2.safetensors", weights=SMALL)
+    request = PlanRequest(start=Start(Path("voice/tacotron2.safetensors"), "Tacotron2", {}, SMALL))
     assert "freeze" in proposal.advise(ACOUSTIC, material(10), request).options
     advice = proposal.advise(ACOUSTIC, replace(material(10), text_options=GERMAN), request)
     assert "freeze" not in advice.options
@@ -209,97 +200,73 @@ def test_the_measure_that_selects_is_one_that_can_be_counted(spec, options, coun
     assert found.value == measure
 
 
-CHANGES = {"warm_start": None, "epochs": 10, "hours": 1.5, "best_by": "loss", "reasons": {}, "options": {"dither": 0.1}}
-PLAN = Plan(seed=1, threads=2, cpu=True, models={"WaveGlow": replace(SETTINGS, **CHANGES)})
+WAVEGLOW = FLAGS | {"warm_start": None, "best_by": "loss", "max_minutes": 90.0, "dither": 0.1}
 
 
-def write_changed(path: Path, field: str, value: Any) -> None:
-    write_plan(path, PLAN)
-    content = json.loads(path.read_text())
-    content["models"]["WaveGlow"][field] = value
-    path.write_text(json.dumps(content))
-
-
-def test_a_plan_is_read_as_it_was_written_and_as_by_earlier_versions(tmp_path: Path) -> None:
-    """Those had a switch of predicted mels, which was off but for those who set it."""
-    path = tmp_path / "plan.json"
-    write_plan(path, PLAN)
-    assert read_plan(path) == PLAN
-    write_changed(path, "predicted_mels", False)
-    assert read_plan(path) == PLAN
+def test_a_plan_is_the_config_file_of_train_py(prepared: Project) -> None:
+    """Each model has its own flags and those of all; what is for studio.train and for people is passed over."""
+    quick = {"epochs": 7, "batch_size": 3}
+    plan = store_plan(prepared, {"WaveGlow": WAVEGLOW, "PulseNoise": quick}, {"reasons": {}}, sharpen_minutes=4.5)
+    assert list(plan.models) == ["PulseNoise", "WaveGlow"] and plan.cpu
+    assert (plan.studio.sharpen_minutes, plan.studio.threads, plan.studio.verdict_minutes) == (4.5, 1, 6.0)
+    for name, flags in (("WaveGlow", WAVEGLOW), ("PulseNoise", quick)):
+        options, _ = parse_training_arguments(["-m", name, "--config-file", str(prepared.plan)], REGISTRY, "")
+        found = plan.models[name].flat
+        assert found == options.flat | {"config_file": None}
+        wanted = flags | {"seed": 1, "output": prepared.run(name), "training_files": prepared.training_list}
+        assert {flag: found[flag] for flag in wanted} == wanted
     for encoding in ("utf-8-sig", "utf-16"):  # as Windows' editors save it
-        path.write_text(path.read_text(), encoding=encoding)
-        assert read_plan(path) == PLAN
-        write_plan(path, PLAN)
+        prepared.plan.write_text(prepared.plan.read_text(), encoding=encoding)
+        assert read_plan(prepared.plan) == plan
+        write_plan(prepared.plan, plan.groups)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("flag", "value", "message"),
     [
-        ("batch_size", 0, "models.WaveGlow.batch_size: 0, expected a whole number of at least 1"),
-        ("learning_rate", float("nan"), "models.WaveGlow.learning_rate: NaN, expected a number above 0"),
-        ("lr_schedule", "sine", 'models.WaveGlow.lr_schedule: "sine", expected one of step, cosine, constant'),
-        ("hours", -1, "models.WaveGlow.hours: -1, expected a number above 0, or null"),
-        ("warm_start", 3, "models.WaveGlow.warm_start: 3, expected a path or null"),
-        ("colour", "red", "models.WaveGlow.colour: no such field, expected some of warm_start"),
-        ("predicted_mels", True, "models.WaveGlow.predicted_mels: no longer a setting of the studio"),
-        ("sharpen_minutes", 3, "models.WaveGlow.sharpen_minutes: expected 0, since a vocoder makes no mels"),
-        ("options", [], "models.WaveGlow.options: [], expected a JSON object"),
+        ("batch_size", 0, "WaveGlow.batch_size: 0, expected at least 1"),
+        ("learning_rate", float("nan"), "WaveGlow: --learning-rate: nan, expected "),
+        ("lr_schedule", "sine", "WaveGlow.lr_schedule: invalid choice: 'sine'"),
+        ("max_minutes", -1, "WaveGlow: --max-minutes: -1.0, expected more than 0"),
+        ("colour", "red", "WaveGlow.colour: no such flag, --colour"),
+        ("evaluate_every", 3, "WaveGlow: --evaluate-every 3: happens at validations, expected a multiple of"),
     ],
 )
-def test_a_bad_value_is_named_by_file_and_field(tmp_path: Path, field: str, value: Any, message: str) -> None:
-    path = tmp_path / "plan.json"
-    write_changed(path, field, value)
+def test_a_bad_value_is_named_by_file_and_flag(prepared: Project, flag: str, value: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read_plan(path)
-    assert str(caught.value).startswith(f"{path}: {message}")
+        store_plan(prepared, {"WaveGlow": WAVEGLOW | {flag: value}})
+    assert str(caught.value).startswith(f"{prepared.plan}: {message}")
 
 
 def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    path.write_text('{"seed": -1, "threads": 1, "cpu": 0, "models": {"Hifi": {}, "WaveGlow": 3}, "version": 2}')
+    path.write_text('{"Hifi": {}, "studio": {"threads": 0, "sharpen_minutes": "3", "speed": 1}}')
     with pytest.raises(DataError) as caught:
         read_plan(path)
     lines = str(caught.value).splitlines()
-    assert len(lines) == 5 and any("models.Hifi: no such model, expected some of PulseNoise" in line for line in lines)
-    path.write_text("[]")
-    with pytest.raises(DataError, match="a list, expected a JSON object"):
-        read_plan(path)
+    assert len(lines) == 5 and "Hifi: no such model, expected some of all models, PulseNoise" in lines[0]
+    assert lines[2:4] == [
+        f"{path}: studio.threads: 0, expected a whole number of at least 1",
+        f'{path}: studio.sharpen_minutes: "3", expected a number',
+    ]
+    for content, words in (
+        ("[]", "expected {group: {flag: value}}"),
+        ('{"models": {}, "version": 1}', "0.12 or before"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=words):
+            read_plan(path)
 
 
-def test_options_become_words() -> None:
-    options = {"freeze": ["^a", "^b"], "mask_padding": False, "amp": True, "dither": 0.1, "none": None}
-    assert option_argv(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
+def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone() -> None:
+    chosen = {"best_by": Proposed("wer", ""), "epochs_per_validation": Proposed(13, ""), "seed": Proposed(3, "")}
+    group = group_of(chosen)
+    every = dict.fromkeys(("epochs_per_validation", "evaluate_every", "epochs_per_checkpoint"), 13)
+    assert group == {**every, "best_by": "wer", "seed": 3, "evaluate_without": ["mos", "likeness"], "best_slack": 0.1}
+    assert group_of(chosen | {"best_by": Proposed("loss", "")})["best_slack"] is None
 
 
-def test_every_setting_reaches_its_flag_of_train_py(tmp_path: Path) -> None:
-    """A measure other than the loss counts near the lowest loss alone."""
-    values = {"batch_size": 3, "grad_accumulation_steps": 5, "epochs": 7, "learning_rate": 0.5, "patience": 19}
-    values |= {"lr_schedule": "constant", "warmup_steps": 11, "report_every": 13, "report_lines": 17}
-    settings = replace(PLAN.models["WaveGlow"], best_by="mel_distance", **values)
-    project = Project(name="a", projects=tmp_path)
-    argv = train_argv("WaveGlow", replace(PLAN, seed=23, models={"WaveGlow": settings}), project)
-    found = parse_training_arguments(argv, REGISTRY, "")[0].flat
-    wanted = {"early_stop_patience": values.pop("patience"), "evaluate_lines": values.pop("report_lines"), "seed": 23}
-    every = values.pop("report_every")
-    wanted |= dict.fromkeys(("epochs_per_validation", "evaluate_every", "epochs_per_checkpoint"), every)
-    wanted |= values | {"best_by": "mel_distance", "best_slack": 0.1, "dither": 0.1, "resume_from_last": True}
-    wanted |= {"training_files": project.training_list, "validation_files": project.validation_list}
-    wanted |= {"output": project.run("WaveGlow")}
-    assert {name: found[name] for name in wanted} == wanted
-    assert "--best-slack" not in train_argv("WaveGlow", PLAN, project)
-
-
-def test_train_py_ends_before_the_time_limit_and_has_the_planned_threads(tmp_path: Path, monkeypatch) -> None:
-    """Its own limit of time begins after a start of ten seconds."""
-    project = Project(name="a", projects=tmp_path)
-    spent = ModelProgress(seconds=700.0, spent=400.0)  # 300 of them under an earlier plan, which train.py counts
-    for seconds, minutes in ((610.0, 15.0), (3.0, 293 / 60), (None, None)):
-        hours = None if seconds is None else seconds / 3600
-        plan = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], hours=hours)})
-        argv = limited_argv("WaveGlow", plan, project, spent)
-        assert ("--max-minutes" in argv) == (minutes is not None)
-        assert minutes is None or float(argv[-1]) == pytest.approx(minutes)
+def test_train_py_has_the_planned_threads(monkeypatch) -> None:
     assert environment(3)["OMP_NUM_THREADS"] == "3"
     for value, expected in (("5", 5), ("0", len(os.sched_getaffinity(0))), ("", len(os.sched_getaffinity(0)))):
         monkeypatch.setenv("OMP_NUM_THREADS", value)
@@ -309,27 +276,22 @@ def test_train_py_ends_before_the_time_limit_and_has_the_planned_threads(tmp_pat
 def test_starts_of_from_and_their_weights() -> None:
     files = {"PulseNoise": "pitch", "Tacotron2": "tacotron2", "WaveGlow": "waveglow"}  # what takes minutes trains first
     embedded = {name: EMBEDDED / f"{stem}.safetensors" for name, stem in files.items()}
-    assert list(find_starts(["embedded"]).items()) == list(embedded.items())
-    assert find_starts(["none"]) == dict.fromkeys(files)
+
+    def paths(*words: str) -> dict[str, Path | None]:
+        return {name: start and start.path for name, start in find_starts(words).items()}
+
+    assert list(paths("embedded").items()) == list(embedded.items())
+    assert paths("none") == dict.fromkeys(files)
     tiny = train_tiny_model("Tacotron2")  # ten mel channels, unlike the embedded vocoders
-    assert find_starts([str(tiny)]) == dict.fromkeys(files) | {"Tacotron2": tiny}
+    assert paths(str(tiny)) == dict.fromkeys(files) | {"Tacotron2": tiny}
     with pytest.raises(UsageError, match="none cannot be combined"):
-        find_starts(["none", "embedded"])
+        paths("none", "embedded")
     with pytest.raises(UsageError, match="different audio settings"):
-        find_starts([str(tiny), str(embedded["WaveGlow"])])
+        paths(str(tiny), str(embedded["WaveGlow"]))
     weights = torch.load(tiny, weights_only=True)["state_dict"]
-    assert count_weights(tiny) == sum(math.prod(tensor.shape) for tensor in weights.values()) > 1000
-
-
-def test_the_digest_of_a_plan_is_the_same_for_each_spelling_of_its_folder(tmp_path: Path, monkeypatch) -> None:
-    """The page names the folder of projects absolutely, a terminal from the current folder."""
-    monkeypatch.chdir(tmp_path)
-    places = [Path("projects"), tmp_path / "projects"]
-    digests = {digest("WaveGlow", PLAN, Project(name="mine", projects=place)) for place in places}
-    assert len(digests) == 1
-    for change in ({"learning_rate": 1e-5}, {"hours": 7.25}):
-        other = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], **change)})
-        assert digest("WaveGlow", other, Project(name="mine", projects=places[0])) not in digests
+    found = find_starts([str(tiny)])["Tacotron2"]
+    assert found.weights == sum(math.prod(tensor.shape) for tensor in weights.values()) > 1000
+    assert found.audio["n_mel_channels"] == 10
 
 
 def test_the_figures_are_those_of_the_clips_for_training(prepared: Project) -> None:

@@ -3,6 +3,7 @@
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,35 @@ from scipy import signal
 from common.audio.audio_processing import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits, parse_args
 from studio.prepare.clips import CutClip, CutRecording, CutRecordings
-from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
+from studio.prepare.faults import Candidate, find_faults, is_usable
 from studio.prepare.ledger import ClipSound
-from studio.prepare.levels import SHORTEST, STEP, decibels, fill_silence, find_silence
+from studio.prepare.levels import (
+    SHORTEST,
+    STEP,
+    Measures,
+    bandwidth,
+    decibels,
+    fill_silence,
+    find_silence,
+    measure_clip,
+)
 from studio.prepare.speakers import Sound, compare_voices, describe_voice, find_voices, is_sound_only
-from studio.prepare.texts import shares_wrong
+from studio.prepare.texts import ClipText, shares_wrong
 from tests.recipe import ROOT, skip_without_evaluators
 from tests.sounds import RATE, save, sentence
 from tests.studio.projects import cut
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
-FINE = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
+CLIP = CutClip("b_0001", 0.0, 3.0, "", False, "", 0.0, GOOD)
+FINE = Candidate(CLIP, ClipText("a" * 40, "b.txt", "", 0.1, 0.02))
+
+
+def changed(values: dict[str, Any]) -> Candidate:
+    """A clip without faults, but for these values, of its sound, of its text, or of its place among others."""
+    clip = {name: values[name] for name in values if name in ("end", *CutClip._fields[4:])}
+    text = {name: values[name] for name in values if name in ClipText._fields}
+    rest = {name: values[name] for name in values if name in Candidate._fields[2:]}
+    return FINE._replace(clip=CLIP._replace(**clip), text=FINE.text._replace(**text), **rest)
 
 
 def levels(samples: np.ndarray, rate: int) -> np.ndarray:
@@ -72,7 +91,7 @@ def test_clipping_in_one_channel_is_found_after_the_level_was_turned_down(gain: 
     ],
 )
 def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: bool) -> None:
-    *others, found = find_faults([FINE] * 30 + [FINE._replace(**change)], CuttingConfig(), FaultLimits())
+    *others, found = find_faults([FINE] * 30 + [changed(change)], CuttingConfig(), FaultLimits())
     assert others == [[]] * 30
     assert [name.startswith(fault) for name in found] == [True] * bool(fault)
     assert is_usable(found) is usable
@@ -81,8 +100,8 @@ def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: 
 @pytest.mark.parametrize(
     ("fault", "fine", "faulty"),
     [
-        ("too short", {"seconds": 1.0, "text": "a" * 13}, {"seconds": 0.99, "text": "a" * 13}),
-        ("too long", {"seconds": 11.05, "text": "a" * 147}, {"seconds": 11.1, "text": "a" * 147}),
+        ("too short", {"end": 1.0, "text": "a" * 13}, {"end": 0.99, "text": "a" * 13}),
+        ("too long", {"end": 11.05, "text": "a" * 147}, {"end": 11.1, "text": "a" * 147}),
         ("words", {"words_wrong": 0.4, "letters_wrong": 0.4}, {"words_wrong": 0.41, "letters_wrong": 0.4}),
         ("words", {"words_wrong": 0.9, "letters_wrong": 0.2}, {"words_wrong": 0.9, "letters_wrong": 0.21}),
         ("clipping", {"measures": GOOD._replace(clipping=2)}, {"measures": GOOD._replace(clipping=3)}),
@@ -95,7 +114,7 @@ def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: 
     ],
 )
 def test_faults_begin_at_their_limits(fault: str, fine: dict[str, object], faulty: dict[str, object]) -> None:
-    clips = [FINE] * 30 + [FINE._replace(**fine), FINE._replace(**faulty)]
+    clips = [FINE] * 30 + [changed(fine), changed(faulty)]
     *_, first, second = find_faults(clips, CuttingConfig(), FaultLimits())
     assert first == [] and [name.split(" (")[0] for name in second] == [fault]
     assert is_usable(second) is (fault not in ("too short", "too long", "words"))

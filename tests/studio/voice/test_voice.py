@@ -13,14 +13,16 @@ from scipy import stats
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM
 from common.inference.voice_folder import about_voice
+from common.options import from_options
 from common.quality.report import ReportLine, System
 from common.quality.words import Errors
 from common.run.interrupt import Stopped, StopRequest
+from common.training.options import StartConfig, TrainOptions
 from models import REGISTRY
 from studio.plan.file import Plan
 from studio.plan.inputs import Material
 from studio.project import Project
-from studio.train.progress import TrainingProgress
+from studio.train.progress import RunLog
 from studio.voice.card import Facts, card
 from studio.voice.verdict import (
     BETTER,
@@ -43,15 +45,14 @@ from studio.voice.voice import (
 )
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, skip_without_evaluators, train_tiny_model
-from tests.studio.projects import SETTINGS
+from tests.studio.projects import FLAGS, OPTIONS
 
-OTHER = replace(SETTINGS, warm_start=None)
+HUMS = replace(OPTIONS, start=StartConfig(warm_start=EMBEDDED / "waveglow.safetensors"))
 
 
 def test_griffin_lim_comes_before_a_vocoder_that_hums() -> None:
-    hums = replace(SETTINGS, warm_start=str(EMBEDDED / "waveglow.safetensors"))
-    for settings, expected in ((OTHER, ["waveglow", GRIFFIN_LIM]), (hums, [GRIFFIN_LIM, "waveglow"])):
-        plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": OTHER, "WaveGlow": settings})
+    for options, expected in ((OPTIONS, ["waveglow", GRIFFIN_LIM]), (HUMS, [GRIFFIN_LIM, "waveglow"])):
+        plan = Plan(groups={}, models={"Tacotron2": OPTIONS, "WaveGlow": options})
         assert preferred_vocoders(plan) == expected
     assert preferred_vocoders(replace(plan, models={})) == [GRIFFIN_LIM]
 
@@ -71,10 +72,10 @@ def test_the_strength_of_the_warm_start_stays(tmp_path) -> None:
     checkpoint = load_checkpoint(embedded)
     save_checkpoint(tmp_path / "plain.pt", checkpoint)
     save_checkpoint(tmp_path / "humming.pt", checkpoint | {"data": checkpoint["data"] | {"denoising_strength": 0.2}})
-    starts = {None: None, str(tmp_path / "plain.pt"): None, str(tmp_path / "humming.pt"): 0.2}
-    starts[str(embedded)] = EMBEDDED_DENOISING_STRENGTH
+    starts = {None: None, tmp_path / "plain.pt": None, tmp_path / "humming.pt": 0.2}
+    starts[embedded] = EMBEDDED_DENOISING_STRENGTH
     for start, strength in starts.items():
-        assert start_strength(replace(SETTINGS, warm_start=start)) == strength
+        assert start_strength(start) == strength
 
 
 @pytest.mark.parametrize("name", ["Tacotron2", "WaveGlow"])
@@ -86,7 +87,7 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(project: Projec
     save_checkpoint(folder / f"checkpoint_{name}_best.pt", checkpoint | {"epoch": 5, "ema_state_dict": averaged})
     save_checkpoint(folder / f"checkpoint_{name}_7.pt", checkpoint)
     assert best_checkpoint(project, name).name == f"checkpoint_{name}_best.pt"
-    assert write_model(project, name, replace(OTHER, warm_start=str(EMBEDDED / "waveglow.safetensors")))["epoch"] == 5
+    assert write_model(project, name, Plan(groups={}, models={name: HUMS}))["epoch"] == 5
     written = load_checkpoint(project.voice / f"{REGISTRY[name].file_stem}.safetensors")
     assert all(not value.any() for value in written["state_dict"].values())
     strength = EMBEDDED_DENOISING_STRENGTH if name == "WaveGlow" else None
@@ -235,18 +236,18 @@ def test_a_speaker_is_like_himself_and_silence_like_nobody(project: Project) -> 
 
 
 def test_the_card_has_each_figure_in_its_place(project: Project) -> None:
-    progress = TrainingProgress(project.root / "progress.json")
-    progress.spend("WaveGlow", 120.0)
-    progress.finish("WaveGlow", "", "all 4 epochs")
-    settings = replace(OTHER, batch_size=3, grad_accumulation_steps=5, learning_rate=0.25)
+    log = RunLog(project.root / "nvlog.json")
+    log.epoch, log.seconds, log.finished = 3, 120.0, True
+    log.reports = {2: {"coverage": 0.5, "val_loss": 1.25}}
+    values = FLAGS | {"warm_start": None, "batch_size": 3, "grad_accumulation_steps": 5, "learning_rate": 0.25}
+    options = from_options(TrainOptions, values)
     figures = {"minutes": 9.0, "clips": 90, "validation_clips": 5, "longest_seconds": 8.0, "characters": 30}
     facts = Facts(
         project=project,
-        plan=Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": settings}),
-        progress=progress,
+        plan=Plan(groups={}, models={"WaveGlow": options}),
         material=Material(**figures, sampling_rate=16000),
         checkpoints={"WaveGlow": {"iteration": 77, "epoch": 6}},
-        reports={"WaveGlow": {2: {"coverage": 0.5, "val_loss": 1.25}}},
+        logs={"WaveGlow": log},
         systems=[system(0.1, 0.7)],
         verdict=["good"],
         vocoder="waveglow",

@@ -1,35 +1,39 @@
-"""Recordings of any origin: the rows that name them, problems that rule them out for training, and converted copies."""
+"""Recordings of any origin: the rows that name them, problems that rule them out for training, and converted copies.
 
-# N samples, C channels
+Each stays one clip: studio.prepare's parts check and convert it.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from common.arguments import sampling_rate
-from common.audio import silence
-from common.audio.audio_processing import AudioFile, at_rate, read_audio, save_audio
+from common.audio.audio_processing import check_header
 from common.audio.stft import AudioConfig
 from common.data.parallel import run_parallel
-from common.data.sources import Names, find_files, find_sources
+from common.data.sources import Names, SourceFile, find_files, find_sources
 from common.data.tables import WANTED, Table, read_table
 from common.errors import DataError, UsageError, shorten_list
-from common.files import is_current, write_text, writing
+from common.files import make_folder, writing
 from common.options import option
 from common.progress import counted
+from studio.prepare.arguments import CuttingConfig
+from studio.prepare.clips import CuttingJob, cut_recording, remove_stale
+from studio.prepare.cutting import spans_of, units_of
+from studio.prepare.levels import AUDIBLE, measure_levels
+from studio.prepare.transcripts import Transcript
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
-SETTINGS = "settings.json"  # beside copies: the settings they were made with
+RECORDS = "records"  # beside the folder of copies: what each was made from
+EARLIER = "settings.json"  # among copies, of version 0.12 and before
 MARGIN = 0.05  # seconds of silence kept at either end
+WHOLE, LONGEST = 1e8, 1e9  # seconds: a margin that reaches both ends of any recording, and no limit
 
 
 class Recording(NamedTuple):
@@ -64,19 +68,27 @@ class Treatment:
     resample: bool = option(False, "convert other sampling rates, and stereo to mono")
     trim_silence: bool = option(False, "trim silence at both ends to 50 ms")
 
+    @property
+    def cutting(self) -> CuttingConfig:
+        """How studio.prepare cuts a recording that stays one clip, as loud as it is."""
+        margin = MARGIN if self.trim_silence else WHOLE
+        return CuttingConfig(
+            sampling_rate=self.sampling_rate, max_duration=LONGEST, margin=margin, normalize="none", fill_silence=False
+        )
+
 
 class CheckedClip(NamedTuple):
-    """A checked recording: its rate in Hz, its channels, and the range of samples to keep."""
+    """A checked recording: its rate in Hz, its channels, and the seconds to keep."""
 
     rate: int
     channels: int
-    start: int
-    end: int
+    start: float
+    end: float
 
     @property
     def seconds(self) -> float:
         """The length to keep."""
-        return (self.end - self.start) / self.rate
+        return self.end - self.start
 
 
 Clips = dict[Recording, CheckedClip]
@@ -154,23 +166,23 @@ def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
 
 
 def check_clip(path: Path, treatment: Treatment) -> CheckedClip | str:
-    """Return the properties of a recording and the range to keep, or the problem with it."""
+    """Return the properties of a recording and the part to keep, or the problem with it."""
     try:
-        audio = _read(path, treatment)
+        levels = measure_levels(path)
+        if not treatment.resample:
+            check_header(str(path), levels.channels, levels.rate, treatment.sampling_rate)
     except DataError as error:
         return str(error)
-    samples, clip = audio.samples.numpy(), CheckedClip(audio.rate, audio.channels, 0, len(audio.samples))
-    if silence.is_silent(samples):
+    if levels.missing:
+        whole = levels.samples + levels.missing
+        return f"{path}: cut short or damaged, {levels.samples} samples of {whole}: copy it again"
+    if levels.levels.max() < AUDIBLE:
         return f"{path}: nothing but silence"
+    clip = CheckedClip(levels.rate, levels.channels, 0.0, levels.seconds)
     if not treatment.trim_silence:
         return clip
-    start, end = silence.sound_bounds(samples, clip.rate)
-    margin = round(MARGIN * clip.rate)
-    return clip._replace(start=max(0, start - margin), end=min(len(samples), end + margin))
-
-
-def _read(path: Path, treatment: Treatment) -> AudioFile:
-    return read_audio(path, None if treatment.resample else treatment.sampling_rate)
+    spans = spans_of(units_of(levels, treatment.cutting, is_one_clip=True), levels.seconds, treatment.cutting)
+    return clip._replace(start=spans[0].start, end=spans[0].end) if spans else f"{path}: no speech found in it"
 
 
 def check_clips(rows: Rows, treatment: Treatment, workers: int) -> Clips:
@@ -209,55 +221,27 @@ def place_clips(clips: Clips, folder: Path, treatment: Treatment, workers: int) 
         return {recording: recording.path for recording in clips}
     if any(recording.path.resolve().is_relative_to(folder.resolve()) for recording in clips):  # the only ones, perhaps
         raise UsageError(f"--name: copies would go to {folder}, where the recordings are; choose another name")
-    targets = {recording: folder / f"{recording.name}.wav" for recording in clips}
-    jobs = [(recording.path, clip, targets[recording]) for recording, clip in clips.items()]
-    n_new = convert_clips(jobs, treatment, folder, workers)
-    print(f"copies in {folder}: {', '.join(changed)}; {n_new} made, {len(targets) - n_new} up to date")
-    return targets
-
-
-def convert(job: tuple[Path, CheckedClip, Path], treatment: Treatment) -> str | None:
-    """Make the 16-bit copy of a recording for training. Returns the problem with it, or None."""
-    source, clip, target = job
-    try:
-        samples = _read(source, treatment).samples.numpy()[clip.start : clip.end]
-        samples = at_rate(samples, clip.rate, treatment.sampling_rate)
-        save_audio(target, torch.from_numpy(samples), treatment.sampling_rate)
-    except DataError as error:
-        return str(error)
-    return None
-
-
-def convert_clips(
-    jobs: Sequence[tuple[Path, CheckedClip, Path]], treatment: Treatment, folder: Path, workers: int
-) -> int:
-    """Make the copies that are missing in `folder`, older than their recording, or made with other settings. Returns their number.
-
-    Raises:
-        DataError: recordings that changed since they were checked, or copies that cannot be written; all are listed.
-    """
-    labelled = _label(folder, treatment, [source for source, _, _ in jobs])
-    todo = [job for job in jobs if not is_current(job[2], labelled, job[0])]
-    problems = run_parallel(partial(convert, treatment=treatment), todo, workers, "converting")
-    if any(problems):
-        raise DataError("\n".join(problem for problem in problems if problem))
-    return len(todo)
-
-
-def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
-    """Write the sources and settings of the copies if they changed; copies older than this file were made with others."""
-    path = folder / SETTINGS
-    common = os.path.commonpath([source.resolve().parent for source in sources])
-    settings = asdict(treatment) | {"trim_db": silence.DEPTH, "margin": MARGIN, "recordings": common}
-    if treatment.trim_silence:
-        settings["trim_frame"] = silence.FRAME
-    content = f"{json.dumps(settings, indent=1)}\n"
-    with writing(path):
-        if folder.is_dir() and not path.exists() and any(folder.iterdir()):
-            raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")
-        if not os.path.isfile(path) or path.read_bytes() != content.encode():
-            write_text(path, content)
-    return path
+    records = folder.parent / RECORDS
+    if not (records.is_dir() or (folder / EARLIER).is_file()) and folder.is_dir() and any(folder.iterdir()):
+        raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")
+    with writing(folder):
+        make_folder(records)
+        make_folder(folder)
+    jobs = [
+        CuttingJob(
+            SourceFile(r.path, str(r.path), r.name), Transcript(r.name, r.text), treatment.cutting, records, folder
+        )
+        for r in clips
+    ]
+    before = {path.stem for path in records.iterdir()}
+    found = run_parallel(cut_recording, jobs, workers, "converting")
+    if problems := [problem for problem in found if isinstance(problem, str)]:
+        raise DataError("\n".join(problems))
+    copies = [copy for copy in found if not isinstance(copy, str)]
+    remove_stale(records, folder, copies)
+    n_new = sum(copy.key not in before for copy in copies)
+    print(f"copies in {folder}: {', '.join(changed)}; {n_new} made, {len(copies) - n_new} up to date")
+    return {recording: folder / f"{recording.name}.wav" for recording in clips}
 
 
 def changes(clips: Collection[CheckedClip], treatment: Treatment) -> list[str]:

@@ -1,15 +1,14 @@
 """Recordings: the rows that name them, files that a check refuses, and copies against their sources."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from common.data import recordings
-from common.data.recordings import CheckedClip, Treatment
-from common.errors import DataError
+from common.errors import DataError, UsageError
+from scripts import recordings
+from scripts.recordings import CheckedClip, Recording, Treatment
 from tests.sounds import RATE, save, tone, truncate
 
 
@@ -111,7 +110,7 @@ def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
     for name, as_it_is, converted in (
         ("slow.wav", "16000 Hz, expected 22050 Hz", None),
         ("two.flac", "2 channels, expected mono", None),
-        ("nan2.wav", "2 channels", "NaN or infinite"),
+        ("nan2.wav", "NaN or infinite", "NaN or infinite"),
         ("cut2.ogg", "2 channels", "cut short"),
         ("still.wav", "nothing but silence", "nothing but silence"),
         ("opposite.wav", "2 channels", "nothing but silence"),
@@ -122,16 +121,23 @@ def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
             assert not wanted or (str(found).startswith(f"{tmp_path / name}: ") and wanted in str(found)), name
 
 
+def place(sources: list[Path], folder: Path, treatment: Treatment) -> list[Path]:
+    """Check recordings, and copy them to a folder."""
+    found = {
+        Recording(row, path, "A text."): recordings.check_clip(path, treatment) for row, path in enumerate(sources)
+    }
+    return list(recordings.place_clips(found, folder, treatment, workers=1).values())
+
+
 def test_a_copy_has_the_mean_of_the_channels_at_the_other_rate_in_16_bits(tmp_path: Path) -> None:
     left, right = tone(1.0, 48000, 1000), tone(1.0, 48000, 3000)
     source = save(tmp_path / "a.wav", np.stack([left, right], axis=1), 48000, subtype="PCM_24")
     treatment = Treatment(RATE, resample=True)
-    clip = recordings.check_clip(source, treatment)
-    assert clip == CheckedClip(48000, 2, 0, 48000)
-    assert recordings.convert((source, clip, tmp_path / "new" / "a.wav"), treatment) is None
-    samples, rate = soundfile.read(tmp_path / "new" / "a.wav")
+    assert recordings.check_clip(source, treatment) == CheckedClip(48000, 2, 0.0, 1.0)
+    (copy,) = place([source], tmp_path / "new" / "wavs", treatment)
+    samples, rate = soundfile.read(copy)
     assert (rate, samples.shape) == (RATE, (RATE,))
-    assert soundfile.info(tmp_path / "new" / "a.wav").subtype == "PCM_16"
+    assert soundfile.info(copy).subtype == "PCM_16"
     wanted = (tone(1.0, RATE, 1000) + tone(1.0, RATE, 3000)) / 2
     inner = slice(500, -500)  # the filter sees the ends of the recording
     np.testing.assert_allclose(samples[inner], wanted[inner], atol=1e-4)
@@ -141,57 +147,47 @@ def test_a_copy_has_the_mean_of_the_channels_at_the_other_rate_in_16_bits(tmp_pa
 def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
     noise = np.random.default_rng(0).normal(size=3 * rate) * 1e-4  # 71 dB below the tone
     noise[rate : 2 * rate] += tone(1.0, rate)
-    source = save(tmp_path / "a.wav", noise, rate)
-    clip = recordings.check_clip(source, Treatment(rate, trim_silence=True))
+    source, treatment = save(tmp_path / "a.wav", noise, rate), Treatment(rate, trim_silence=True)
+    clip = recordings.check_clip(source, treatment)
     assert isinstance(clip, CheckedClip)
-    assert clip.start / rate == pytest.approx(1 - 0.05, abs=0.012)
-    assert clip.end / rate == pytest.approx(2 + 0.05, abs=0.012)
+    assert (clip.start, clip.end) == pytest.approx((1 - 0.05, 2 + 0.05), abs=0.012)
     assert recordings.check_clip(source, Treatment(RATE, resample=True, trim_silence=True)) == clip
-    assert recordings.convert((source, clip, tmp_path / "b.wav"), Treatment(rate)) is None
-    whole, cut = (soundfile.read(path)[0] for path in (source, tmp_path / "b.wav"))
-    np.testing.assert_array_equal(cut, whole[clip.start : clip.end])
+    (copy,) = place([source], tmp_path / "new" / "wavs", treatment)
+    whole, cut = (soundfile.read(path)[0] for path in (source, copy))
+    np.testing.assert_array_equal(cut, whole[round(clip.start * rate) : round(clip.end * rate)])
     # without silent ends there is nothing to cut
-    source, wanted = save(tmp_path / "c.wav", tone(0.3, rate), rate), CheckedClip(rate, 1, 0, round(0.3 * rate))
-    assert recordings.check_clip(source, Treatment(rate, trim_silence=True)) == wanted
+    source = save(tmp_path / "c.wav", tone(0.3, rate), rate)
+    assert recordings.check_clip(source, treatment) == pytest.approx((rate, 1, 0.0, 0.3), abs=1e-9)
 
 
-def age(path: Path, seconds: float) -> None:
-    then = path.stat().st_mtime_ns - round(seconds * 1e9)
-    os.utime(path, ns=(then, then))
+def test_copies_are_made_again_only_where_they_are_out_of_date(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "voice" / "wavs"
+    sources = [save(tmp_path / "raw" / f"{name}.wav", tone(0.1, 16000), 16000) for name in "ab"]
 
+    def made(rate: int = RATE, sources: list[Path] = sources) -> str:
+        place(sources, folder, Treatment(rate, resample=True))
+        return capsys.readouterr().out.rpartition("; ")[2]
 
-def test_copies_are_made_again_only_where_they_are_out_of_date(tmp_path: Path) -> None:
-    folder, treatment = tmp_path / "voice" / "wavs", Treatment(RATE, resample=True)
-    jobs = []
-    for name in "ab":
-        source = save(tmp_path / "raw" / f"{name}.wav", tone(0.1, 16000), 16000)
-        age(source, 100)
-        jobs.append((source, CheckedClip(16000, 1, 0, 1600), folder / f"{name}.wav"))
-
-    def convert(treatment: Treatment = treatment, jobs: list = jobs) -> int:
-        return recordings.convert_clips(jobs, treatment, folder, workers=1)
-
-    assert [convert(), convert()] == [2, 0]
-    jobs[0][0].touch()  # recorded anew
-    jobs[1][2].unlink()
-    assert [convert(), convert()] == [2, 0]
-    assert convert(Treatment(16000, resample=True)) == 2
-    assert soundfile.info(jobs[0][2]).samplerate == 16000
-    # recordings of other origin, however old they are
-    other = [(save(tmp_path / "other" / source.name, tone(0.1, 16000, 880), 16000), *rest) for source, *rest in jobs]
-    age(other[0][0], 100)
-    age(other[1][0], 100)
-    assert [convert(jobs=other), convert(jobs=other)] == [2, 0]
-    assert sorted(path.name for path in folder.iterdir()) == ["a.wav", "b.wav", "settings.json"]
+    assert [made(), made()] == ["2 made, 0 up to date\n", "0 made, 2 up to date\n"]
+    save(sources[0], tone(0.1, 16000, 880), 16000)  # recorded anew
+    (folder / "b.wav").unlink()
+    assert made() == "1 made, 1 up to date\n" and (folder / "b.wav").is_file()
+    assert made(8000) == "2 made, 0 up to date\n" and soundfile.info(folder / "a.wav").samplerate == 8000
+    assert made() == "2 made, 0 up to date\n" and soundfile.info(folder / "a.wav").samplerate == RATE
+    other = [save(tmp_path / "other" / source.name, tone(0.1, 16000, 660), 16000) for source in sources]
+    assert [made(sources=other), made(sources=other)] == ["2 made, 0 up to date\n", "0 made, 2 up to date\n"]
+    assert sorted(path.name for path in folder.iterdir()) == ["a.wav", "b.wav"]
 
 
 def test_files_that_are_no_copies_stay_and_a_recording_that_changed_since_its_check_is_named(tmp_path: Path) -> None:
     mine = save(tmp_path / "wavs" / "a.wav", tone(0.1))
     source, before = save(tmp_path / "raw" / "a.wav", tone(0.1, 16000), 16000), mine.read_bytes()
-    clip = CheckedClip(16000, 1, 0, 1600)
     with pytest.raises(DataError, match="not empty, and not made by this command"):
-        recordings.convert_clips([(source, clip, mine)], Treatment(), tmp_path / "wavs", workers=1)
+        place([source], tmp_path / "wavs", Treatment(resample=True))
+    with pytest.raises(UsageError, match="where the recordings are"):
+        place([source], tmp_path / "raw", Treatment(resample=True))
     assert mine.read_bytes() == before
+    clips = {Recording(0, source, "A text."): CheckedClip(16000, 1, 0.0, 0.1)}
     source.write_text("no audio")
-    with pytest.raises(DataError, match=r"a\.wav: not an audio file"):
-        recordings.convert_clips([(source, clip, tmp_path / "w/a.wav")], Treatment(), tmp_path / "w", 1)
+    with pytest.raises(DataError, match=r"a\.wav: "):
+        recordings.place_clips(clips, tmp_path / "w" / "wavs", Treatment(resample=True), 1)
