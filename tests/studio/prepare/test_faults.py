@@ -122,9 +122,9 @@ def test_faults_begin_at_their_limits(fault: str, fine: dict[str, object], fault
 
 def test_shares_of_wrong_words_and_letters() -> None:
     pytest.importorskip("jiwer", reason="jiwer, of requirements/eval.txt, is not installed")
-    assert shares_wrong("under score", "underscore") == (1.0, 0.0)
-    assert shares_wrong("one two three four", "one two three for") == (0.25, pytest.approx(1 / 15))
-    assert shares_wrong("one two", "a b c d e f g h i j k l m n") == (1.0, 1.0)
+    assert shares_wrong("under score", "underscore", "en") == (1.0, 0.0)
+    assert shares_wrong("one two three four", "one two three for", "en") == (0.25, pytest.approx(1 / 15))
+    assert shares_wrong("one two", "a b c d e f g h i j k l m n", "en") == (1.0, 1.0)
 
 
 def directions(generator: np.random.Generator, centre: np.ndarray, count: int) -> np.ndarray:
