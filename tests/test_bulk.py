@@ -65,7 +65,7 @@ def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None
     again = sounds(tmp_path)
     assert {name for name in first if first[name] != again[name]} == {"audio_7.wav"}
     assert f"--resume: {len(LINES)} of" in succeed("inference.py", *words(tmp_path, "--resume", lines=lines))
-    for changed in (["--seed", 4], ["--normalize", "peak"]):
+    for changed in (["--seed", 4], ["--normalize", "peak"], ["--sample-format", "float32"]):
         assert f"--resume: 0 of {len(LINES)}" in succeed("inference.py", *words(tmp_path, "--resume", *changed))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import common.run.interrupt
 import common.training.loop
 from common.checkpoint.files import load_checkpoint
 from common.training.time_plan import TimePlan
@@ -48,6 +49,21 @@ def test_saving_by_the_clock_changes_nothing_and_keeps_one_checkpoint(tmp_path: 
     assert checkpoints(clock) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("2", "best", "last")]
     assert (last(clock)["epoch"], last(clock)["saved"]) == (2, [2])
     assert differences(last(plain), last(clock)) == [] and losses(plain) == losses(clock)
+
+
+def test_the_clock_starts_anew_at_each_save(tmp_path: Path, monkeypatch) -> None:
+    """Steps of 25 s, and saves after a minute: after the fourth step of eight, and after that of the next epoch."""
+    clock, step = [0.0], common.training.loop.train_step
+
+    def slow_step(*words: Any) -> Any:
+        clock[0] += 25
+        return step(*words)
+
+    monkeypatch.setattr(common.training.loop, "train_step", slow_step)
+    monkeypatch.setattr(common.run.interrupt.time, "monotonic", lambda: clock[0])
+    words = ["--epochs", 2, "-bs", 1, "--checkpoint-every-minutes", 1, "--epochs-per-checkpoint", 1]
+    out = succeed("train.py", *flags("WaveGlow", tmp_path, 8), *words)
+    assert out.count("still in mid-epoch: saved") == 2
 
 
 def test_the_best_checkpoint_has_the_lowest_validation_loss(tmp_path: Path) -> None:

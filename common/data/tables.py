@@ -48,11 +48,11 @@ def read_table(path: Path) -> Table:
     """
     lines, encoding = (file := read_text(path)).lines, file.note
     problems: dict[int, str] = {}
-    prompts = [match for line in lines if (match := PROMPT.fullmatch(line))]
+    prompts = {number: match for number, line in enumerate(lines, 1) if (match := PROMPT.fullmatch(line))}
     if path.suffix.lower() in (".json", ".jsonl"):
         cells = _read_json(lines, path.suffix.lower() == ".jsonl", problems)
     elif prompts:
-        cells = {number: [match[1], match[2]] for number, match in enumerate(prompts, 1)}
+        cells = {number: [match[1], match[2]] for number, match in prompts.items()}
     else:
         cells = read_cells(lines, problems, _delimiter(lines))
     columns, note, misplaced = _choose_columns(cells)
@@ -101,19 +101,26 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _read_json(lines: Sequence[str], is_lines: bool, problems: dict[int, str]) -> dict[int, list[str]]:
-    """Return rows of {file: text}, or of objects with one set of keys, below those as a heading."""
-    try:
-        data = [parse_json(line) for line in lines if line.strip()] if is_lines else parse_json("\n".join(lines))
-    except ValueError as error:
-        problems[0] = f"no JSON ({error})"
-        return {}
+    """Return rows of {file: text}, or of objects with one set of keys, below those as a heading: by line where each is one."""
+    documents = (
+        {number: line for number, line in enumerate(lines, 1) if line.strip()} if is_lines else {1: "\n".join(lines)}
+    )
+    found = {}
+    for number, document in documents.items():
+        try:
+            found[number] = parse_json(document)
+        except ValueError as error:
+            problems[number - 1] = f"no JSON ({error})"
+            return {}
+    data = list(found.values()) if is_lines else found[1]
     if isinstance(data, Mapping) and all(isinstance(text, str) for text in data.values()):
         return {number: [str(key), str(text)] for number, (key, text) in enumerate(data.items(), 1)}
     if not isinstance(data, list) or not data or not all(isinstance(item, Mapping) for item in data):
         return {}
     heading = list(data[0])
     rows = [[str(item.get(key, "")) for key in heading] for item in data]
-    return dict(enumerate([list(map(str, heading)), *rows], 0))
+    numbers = found if is_lines else range(1, len(rows) + 1)
+    return {0: list(map(str, heading)), **dict(zip(numbers, rows))}
 
 
 def _choose_columns(cells: dict[int, list[str]]) -> tuple[tuple[int, list[int]], str, dict[int, str]]:

@@ -37,12 +37,21 @@ def test_wrong_and_lost_answers_are_counted() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if b'"seed":1' in request.content.replace(b" ", b""):
             return httpx.Response(503, stream=httpx.ByteStream(b""))
-        return httpx.Response(200, stream=httpx.ByteStream(b"audio"))
+        return httpx.Response(200, stream=SlowStream())
 
-    async def results() -> list[str]:
+    class SlowStream(httpx.AsyncByteStream):
+        async def __aiter__(self):
+            for part in (b"au", b"dio"):
+                yield part
+                await asyncio.sleep(0.5)
+
+    async def results() -> list[load.Reply]:
         digests = [hashlib.sha256(data).hexdigest() for data in (b"audio", b"audio", b"other")]
         jobs = [load.SpeechJob("Two.", seed, digest, 1.0) for seed, digest in zip((0, 1, 2), digests, strict=True)]
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://server") as client:
-            return [(await load.send(client, job)).result for job in jobs]
+            return [await load.send(client, job) for job in jobs]
 
-    assert asyncio.run(results()) == ["right", "lost", "wrong"]
+    replies = asyncio.run(results())
+    assert [reply.result for reply in replies] == ["right", "lost", "wrong"]
+    for first, last, *_ in (replies[0], replies[2]):
+        assert 0 < first < last - 0.9  # before the server's pauses, and after them

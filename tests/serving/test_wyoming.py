@@ -17,9 +17,10 @@ from wyoming.ping import Ping
 from wyoming.server import AsyncEventHandler
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
+from common.audio.audio_processing import to_pcm
 from serving.engine import Engine
 from serving.wyoming import HERE, is_among, serve_wyoming
-from tests.serving.conftest import LONG, pcm, run, running_engine, sample, until
+from tests.serving.conftest import LONG, reference, run, running_engine, sample, until
 from tests.serving.server_process import free_port
 
 pytestmark = pytest.mark.slow
@@ -126,13 +127,13 @@ def test_what_cannot_be_spoken_ends_the_connection(engine: Engine, caplog, event
 
 
 def test_a_whole_text_is_the_audio_of_the_library_and_in_the_log_on_demand(caplog) -> None:
-    with running_engine(seed=3, log_texts=True) as engine, caplog.at_level(logging.INFO, logger="serving"):
+    with running_engine(seed=3, log_texts=True, volume=0.5) as engine, caplog.at_level(logging.INFO, logger="serving"):
         texts = Synthesize("***"), Synthesize("Two.", SynthesizeVoice("embedded"))
         start, stop, first, *chunks, _ = answers(engine, *texts, end="audio-stop", times=2)
     assert [start.type, stop.type] == ["audio-start", "audio-stop"]  # a text without words
     layout = {"rate": 22050, "width": 2, "channels": 1}
     assert first.type == "audio-start" and all(layout.items() <= event.data.items() for event in (first, *chunks))
-    assert b"".join(event.payload for event in chunks) == pcm("Two.")
+    assert b"".join(event.payload for event in chunks) == to_pcm(0.5 * reference("Two.", 3)).tobytes()
     assert [record.fields["texts"] for record in caplog.records if record.message == "wyoming"][-1:] == [["Two."]]
 
 

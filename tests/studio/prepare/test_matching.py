@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.data.sources import find_sources
+from common.data.tables import read_table
 from common.data.text_files import ends_sentence, plain_text
 from common.errors import DataError
 from studio.prepare.matching import Matches, find_transcripts, read_transcript
@@ -90,6 +91,21 @@ def test_tables(tmp_path: Path, name: str, content: str | bytes) -> None:
     assert texts(found) == {"wavs/a.wav": "One.", "wavs/é.WAV": "Two."}
     (fate,) = found.fates
     assert fate.is_used and f"{name}: 2 of " in str(fate)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("a.csv", "{}|Text."), ("a.jsonl", '{{"file": "{}", "text": "Text."}}'), ("a.data", '( {} "Text." )')],
+)
+def test_rows_have_the_numbers_of_their_lines(tmp_path: Path, name: str, row: str) -> None:
+    """Blank lines count, and rows stay in order beyond ten."""
+    names = [f"clip{number}" for number in range(12)]
+    lines = [row.format(name) for name in names]
+    (tmp_path / name).write_text("\n".join([*lines[:3], "", "", *lines[3:]]))
+    table = read_table(tmp_path / name)
+    assert list(table.rows) == [1, 2, 3, *range(6, 15)] and [first for first, _ in table.rows.values()] == names
+    (tmp_path / name).write_text(f"{lines[0]}\n\n{{not\n")
+    assert name != "a.jsonl" or list(read_table(tmp_path / name).problems) == [2]
 
 
 @pytest.mark.parametrize(
