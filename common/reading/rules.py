@@ -61,7 +61,7 @@ class Language(NamedTuple):
 _REFERENCE = re.compile(r"\{(?:([a-z_]+)([:=])([^{}]+)|([A-Z_]{2,}))\}")
 _PART = re.compile(r"\{([^{}:]*)(?::([\w ]+))?\}")
 _ARGUMENT = re.compile("[0-9]+|'[^']*'|~|-")
-_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)  # of a pattern; "(" opens a group
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\]){0,200}\]|\((?!\?)", re.DOTALL)  # of a pattern; "(" opens a group
 
 
 def _either(word: str) -> str:

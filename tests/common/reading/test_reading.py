@@ -1,10 +1,12 @@
 """Reading aloud: a table written by hand, texts that must not change, and forms that must be read alike."""
 
 import datetime
+import importlib
 import itertools
 import random
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[3]
 _LINES = Path(__file__).with_name("reading_cases.tsv").read_text(encoding="utf-8").splitlines()
 CASES = [tuple(line.split("\t")) for line in _LINES if "\t" in line]
 PLAIN = [row.text for path in sorted(ROOT.glob("filelists/*_audio_*.txt")) for row in read_filelist(path)]
+KINDS = ("notation", "text", "capitals")
+MODULES = [f"common.reading.{path.stem}" for path in sorted(RULES.parent.glob("[a-z]*.py"))]
 SIGNS = "".join(map(chr, [*range(32, 127), *range(160, 256)])) + "–—‘’“”…€₹£⅓²⁶₂µ°℃′″×÷−→№ＡＢ１＆"
 
 
@@ -35,7 +39,7 @@ def test_written_text_becomes_the_spoken_text_of_the_table() -> None:
 
 def test_every_rule_decides_a_case() -> None:
     """A rule that decides none can be deleted: no text is known that needs it."""
-    kinds = [scanner(kind) for kind in ("notation", "text", "capitals")]
+    kinds = [scanner(kind) for kind in KINDS]
     texts = [_replace(case, find_formulas(case), {})[0] for case, _ in CASES]
     deciding = {rule.pattern for kind in kinds for text in texts for rule, _ in kind.find(text)}
     rules = itertools.chain.from_iterable(load_english().sections.values())
@@ -271,24 +275,53 @@ def test_no_sign_between_words_vanishes_in_silence() -> None:
     assert lost == []
 
 
-_UNITS = "~ ` ~~~a% ```% a_ A. a- 1, 1_+_ (a_+_ a_-_ x^ $ frac{ [a]( <a_ =_".replace("%", "\n").split(" ")
+_UNITS = "~ ` ~~~a% ```% a_ A. a- 1, 1_+_ (a_+_ a_-_ x^ $ frac{ [a]( <a_ =_ \\( a@ 1/ . [pause:".replace(
+    "%", "\n"
+).split(" ")
+
+
+def is_linear(work: Callable[[str], object], unit: str) -> bool:
+    """True if eight times the text takes about eight times as long, not sixty-four times; the bound is between them."""
+
+    def seconds(length: int) -> float:
+        start = time.process_time()
+        work((unit.replace("_", " ") * length)[:length])
+        return time.process_time() - start
+
+    return any(seconds(8000) < 24 * seconds(1000) + 0.02 for _ in range(3))
 
 
 @pytest.mark.parametrize("unit", _UNITS)
 def test_reading_takes_linear_time(unit: str) -> None:
-    """Eight times the text takes about eight times as long, not sixty-four times; the bound is between them."""
+    read_form(read_english(unit), BUILT_IN)
+    assert is_linear(lambda text: (read_form(read_english(text), BUILT_IN), read_form(text, BUILT_IN)), unit)
 
-    def seconds(length: int) -> float:
-        text, spent = (unit.replace("_", " ") * length)[:length], []
-        for _ in range(3):
-            start = time.process_time()
-            read_form(read_english(text), BUILT_IN)
-            read_form(text, BUILT_IN)
-            spent.append(time.process_time() - start)
-        return min(spent)
 
-    seconds(100)
-    assert seconds(16000) < 24 * seconds(2000) + 0.02
+@pytest.mark.slow
+def test_each_pattern_of_the_rules_takes_linear_time() -> None:
+    """On repetitions of what it matches in the table of cases, whole and without its end."""
+    slow = []
+    found = {rule.pattern: match[0] for kind in KINDS for text, _ in CASES for rule, match in scanner(kind).find(text)}
+    for pattern, text in found.items():
+        compiled = re.compile(pattern)
+        for unit in (text, text[:-1] or text, f"{text} ", text[0]):
+            if not is_linear(lambda repeated, compiled=compiled: list(compiled.finditer(repeated)), unit):
+                slow.append((unit, pattern))
+    assert len(found) > 150 and slow == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [*MODULES, "tacotron2.text.markup", "tacotron2.text.sentences", "tacotron2.text.elements"]
+)
+def test_each_pattern_of_the_modules_takes_linear_time(name: str) -> None:
+    patterns = [value for value in vars(importlib.import_module(name)).values() if isinstance(value, re.Pattern)]
+    assert [
+        (unit, pattern.pattern)
+        for pattern in patterns
+        for unit in _UNITS
+        if not is_linear(lambda text, pattern=pattern: list(pattern.finditer(text)), unit)
+    ] == []
 
 
 def test_abbreviations_are_one_table() -> None:
