@@ -25,7 +25,7 @@ from common.options import from_options
 from exports.targets import TARGETS, ExportSource, check_packages, export, load_source, vocoders_for
 from models import REGISTRY
 from studio.arguments import project_parser
-from studio.project import Project, pack
+from studio.project import Project, pack, speaking_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def describe_commands(project: Project) -> list[str]:
     return [
         shown.command("studio.share"),
         f"{shown.command('studio.export')} onnx",
-        f"python inference.py --voice {voice} -i phrases/phrase.txt",
+        speaking_command(project),
         f"python -m serving --voices {voice}",
     ]
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write, make_folder, read_object, remove_leftovers, writing
+from common.files import atomic_write, display_path, make_folder, read_object, remove_leftovers, writing
 from common.options import option
+from common.quality.recogniser import ENGLISH, RecogniserConfig
 from common.system import lock_for_process
 
 ROOT = Path(__file__).resolve().parents[1]  # of the code
@@ -67,6 +68,7 @@ class Project:
     validation_list = Place("filelists/val.txt")
     plan = Place("plan.json")  # training settings that `studio.plan` has proposed
     voice = Place("voice")  # the finished voice: checkpoints, config, card, samples
+    spoken = Place("voice/samples/phrases.txt")  # the texts of the voice's samples
     exports = Place("exports")  # of `studio.export`, a folder for each target, and each packed
 
     def run(self, model: str) -> Path:
@@ -98,6 +100,23 @@ def read_settings(project: Project) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         again = project.command("studio.prepare", "FOLDER", "--name")
         raise DataError(f"{path}: cannot be used ({error}); run {again} again") from None
+
+
+def recogniser_of(project: Project) -> RecogniserConfig:
+    """Return the language that `studio.prepare` found or was told, and its recogniser; English where nothing says it."""
+    try:
+        texts = read_settings(project)["texts"]
+        return RecogniserConfig(language=str(texts["language"]), recogniser=texts.get("recogniser"))
+    except (DataError, KeyError, TypeError):
+        return RecogniserConfig(language=ENGLISH)
+
+
+def speaking_command(project: Project) -> str:
+    """Return the command line of inference.py with a project's voice: in English on phrases/, in other languages on its samples."""
+    phrases = "phrases/phrase.txt"
+    if recogniser_of(project).code != ENGLISH:
+        phrases = display_path(project.spoken)
+    return shlex.join(["python", "inference.py", "--voice", display_path(project.voice), "-i", phrases])
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from common.data.languages import name_of
 from common.errors import UsageError
 from common.options import option
 from common.quality import evaluators, whisper
@@ -73,6 +74,11 @@ class RecogniserConfig:
         """The packages of the recogniser, and of the comparison of words, that are not installed."""
         package = "faster_whisper" if self.is_whisper else "moonshine_onnx"
         return [name for name in (package, *COUNTING) if find_spec(name) is None]
+
+    @property
+    def not_installed(self) -> str:
+        """That no recogniser of the language is installed, and the command that installs it."""
+        return f"no recogniser of {name_of(self.code)} is installed ({installers(self.missing)})"
 
     def load(self, threads: int | None = None) -> Whisper | Moonshine:
         """Load the recogniser. Raises DataError if a package, the weights or memory are missing, or it lacks the language."""

@@ -38,7 +38,7 @@ from common.training.arguments import NOTES, STUDIO
 from common.training.options import NEEDED
 from studio.arguments import project_parser
 from studio.plan import proposal
-from studio.plan.commands import Figures, counts_words, measure, run_train, usable_threads
+from studio.plan.commands import Figures, measure, run_train, usable_threads
 from studio.plan.file import MODELS, NEED, SHARED, Group, StudioSettings, write_plan
 from studio.plan.inputs import EMBEDDED_NAME, Material, Start, audio_of, find_starts, read_material
 from studio.plan.proposal import Proposal, Proposed
@@ -221,7 +221,7 @@ def begin(spec: ModelSpec, material: Material, request: proposal.PlanRequest) ->
         "learning_rate": Proposed(rate, "usual for this start; --find-lr tests it"),
         "warmup_steps": Proposed(advised.get("warmup_steps", 0), ""),
         "evaluate_lines": Proposed(min(proposal.LINES, material.validation_clips), ""),
-        **proposal.choose_ending(spec, material, counts_words()),
+        **proposal.choose_ending(spec, material),
     }
 
 

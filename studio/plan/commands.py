@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from common.arguments import option_argv
@@ -23,7 +22,6 @@ from common.training.time_plan import TimePlan
 from studio.plan.file import Group, Plan, write_plan
 from studio.project import ROOT, Project
 
-WORDS = ("moonshine_onnx", "jiwer")  # packages that count wrong words
 THREADS = "OMP_NUM_THREADS"
 
 
@@ -119,8 +117,3 @@ def usable_threads() -> int:
     """Return OMP_NUM_THREADS if it is set, else the number of cores this process may use."""
     named = os.environ.get(THREADS, "")
     return int(named) if named.isdecimal() and int(named) else len(usable_cores())
-
-
-def counts_words() -> bool:
-    """Return True if the recogniser of requirements/eval.txt is installed."""
-    return all(find_spec(name) is not None for name in WORDS)

@@ -17,10 +17,11 @@ from common.data.filelist import check_files, read_filelist
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
 from common.options import given_fields
+from common.quality.recogniser import RecogniserConfig
 from models import recognise
 from studio.plan.file import MODELS
 from studio.prepare.lists import ENGLISH
-from studio.project import Project, read_settings
+from studio.project import Project, read_settings, recogniser_of
 from synthesizer import EMBEDDED
 
 EMBEDDED_NAME, NOTHING = "embedded", "none"
@@ -37,6 +38,7 @@ class Material:
     characters: int  # distinct characters in the texts
     sampling_rate: int  # Hz
     text_options: dict[str, Any] = field(default_factory=dict)  # of train.py; empty for English
+    hearing: RecogniserConfig = field(default_factory=RecogniserConfig)
 
 
 def read_material(project: Project) -> Material:
@@ -57,6 +59,7 @@ def read_material(project: Project) -> Material:
         characters=len(set().union(*(row.text for row in training))),
         sampling_rate=rates[0],
         text_options=read_text_options(project),
+        hearing=recogniser_of(project),
     )
 
 

@@ -227,23 +227,23 @@ def needed_hours(hours: float, expected: float) -> float:
     return min(hours, SPARE * expected / HOUR)
 
 
-def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Proposed:
+def choose_measure(spec: ModelSpec, material: Material) -> Proposed:
     """Choose the measure that selects the best checkpoint and ends the run."""
     if spec.takes_minutes:
         return Proposed("loss", "a small model that learns one thing: the validation loss says how well")
-    if counts_words and not material.text_options:
+    if not material.hearing.missing:
         return Proposed("wer", WORDS_WIN)
-    measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"
-    if counts_words:
-        cause = "the recogniser only knows English"
-    return Proposed(measure, f"{cause}: {measure.replace('_', ' ')} instead of words")
+    measure = WITHOUT_PACKAGES[spec.role]
+    return Proposed(measure, f"{material.hearing.not_installed}: {measure.replace('_', ' ')} instead of words")
 
 
-def choose_ending(spec: ModelSpec, material: Material, counts_words: bool) -> dict[str, Proposed]:
-    """Choose the schedule of the learning rate, and the measure and the patience that end a run."""
+def choose_ending(spec: ModelSpec, material: Material) -> dict[str, Proposed]:
+    """Choose the schedule of the learning rate, the measure and the patience that end a run, and what recognises its words."""
     falls = "the rate falls to 0 over the epochs, with no step to place by guesswork"
     return {
         "lr_schedule": Proposed("cosine", falls),
-        "best_by": choose_measure(spec, material, counts_words),
+        "best_by": choose_measure(spec, material),
+        "language": Proposed(material.hearing.code, "as studio.prepare found it, or was told"),
+        "recogniser": Proposed(material.hearing.recogniser, "likewise"),
         "early_stop_patience": Proposed(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),
     }

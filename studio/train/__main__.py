@@ -12,7 +12,6 @@ if __name__ == "__main__":
 
     before_imports()
 
-import shlex
 import sys
 
 from common.checkpoint.files import find_last, load_checkpoint
@@ -25,9 +24,9 @@ from common.run.interrupt import Stopped, StopRequest
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.arguments import project_parser
-from studio.plan.commands import counts_words, sharpen_command, train_command
+from studio.plan.commands import sharpen_command, train_command
 from studio.plan.file import MODELS, Plan, read_plan
-from studio.project import Project, lock_project
+from studio.project import Project, lock_project, recogniser_of, speaking_command
 from studio.train.process import run_training, wait_for_earlier
 from studio.train.progress import TrainingLines, reason_of
 from studio.voice.voice import best_checkpoint, sharpened, write_voice
@@ -52,9 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         except Stopped:
             print(f"stopped before the verdict: {project.command('studio.train')} speaks the lines again")
             return stop.exit_code
-    voice = display_path(project.voice)
     print("\n".join(["", *verdict, ""]))
-    print(f"the voice: {voice}\nnext:\n    python inference.py --voice {shlex.quote(voice)} -i phrases/phrase.txt")
+    print(f"the voice: {display_path(project.voice)}\nnext:\n    {speaking_command(project)}")
     print(f"    {project.command('studio.share')}")
     return 0
 
@@ -62,10 +60,11 @@ def main(argv: list[str] | None = None) -> int:
 def check_packages(plan: Plan, project: Project) -> None:
     """Raise DataError if the plan counts words but the recogniser is not installed."""
     counting = [name for name, options in plan.models.items() if options.evaluation.best_by == "wer"]
-    if counting and not counts_words():
+    hearing = recogniser_of(project)
+    if counting and hearing.missing:
         raise DataError(
-            f"{project.plan}: {counting[0]}.best_by: wer needs the recogniser: `bash scripts/evaluation.sh` installs it, "
-            f"or run {project.command('studio.plan')} again for a measure that needs no packages"
+            f"{project.plan}: {counting[0]}.best_by: wer counts words, and {hearing.not_installed}; or run"
+            f" {project.command('studio.plan')} again for a measure that needs no packages"
         )
 
 

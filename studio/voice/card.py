@@ -120,7 +120,7 @@ def _use(facts: Facts) -> str:
     specs = [REGISTRY[name] for name in facts.checkpoints]
     flags = " ".join(f"--{spec.flag} {spec.file_stem}.safetensors" for spec in specs)
     return (
-        "## Use\n\n    python inference.py --voice DIR -i phrases/phrase.txt\n    python -m serving --voices DIR\n"
+        "## Use\n\n    python inference.py --voice DIR -i DIR/samples/phrases.txt\n    python -m serving --voices DIR\n"
         f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
         f"The checkpoints also work on their own: `{flags}`.\n\n"
         f"Samples of validation texts:\n\n{samples}"

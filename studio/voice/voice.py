@@ -30,11 +30,10 @@ from common.quality.recogniser import ENGLISH
 from common.quality.report import System
 from common.training.checkup import spread
 from models import REGISTRY
-from studio.plan.commands import counts_words
 from studio.plan.file import NEED, Plan
 from studio.plan.inputs import Material, read_material
 from studio.plan.proposal import LINES
-from studio.project import Project, read_settings
+from studio.project import Project
 from studio.train.progress import LOG, RunLog
 from studio.voice.card import Facts, card
 from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
@@ -70,7 +69,7 @@ def write_voice(project: Project, plan: Plan) -> list[str]:
     checkpoints = {name: write_model(project, name, plan) for name in REGISTRY if name in plan.models}
     rows, material = read_filelist(project.validation_list), read_material(project)
     lines = spread(rows, max(LINES, *(options.evaluation.evaluate_lines for options in plan.models.values())))
-    about = {"name": project.name, "language": language_of(project)}
+    about = {"name": project.name, "language": material.hearing.language}
     write_text(
         project.voice / CONFIG, json.dumps(about | {"vocoder": preferred_vocoders(plan)[0]})
     )  # until the verdict is there
@@ -78,8 +77,7 @@ def write_voice(project: Project, plan: Plan) -> list[str]:
     vocoder = choose_vocoder(systems, [name for name in preferred_vocoders(plan) if name in systems])
     verdict = judge(systems, vocoder, missing)
     words = verdict.lines(vocoder, str(plan.notes.get(NEED, "")))
-    is_worse = verdict.is_worse and not material.text_options  # the embedded voice only speaks English
-    config: dict[str, Any] = {**about, "vocoder": vocoder, KEY: Stored(words, is_worse)._asdict()}
+    config: dict[str, Any] = {**about, "vocoder": vocoder, KEY: Stored(words, verdict.is_worse)._asdict()}
     config |= {} if math.isnan(verdict.voice.words) else {"words_wrong": round(float(verdict.voice.words), 3)}
     models = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
     write_text(project.voice / CONFIG, f"{json.dumps(config | {'models': models}, indent=1)}\n")
@@ -97,14 +95,6 @@ def write_voice(project: Project, plan: Plan) -> list[str]:
     )
     write_text(project.voice / "README.md", card(facts))
     return words
-
-
-def language_of(project: Project) -> str:
-    """Return the language of a project's recordings, as studio.prepare was told; English where nothing says it."""
-    try:
-        return str(read_settings(project)["texts"]["language"])
-    except (DataError, KeyError, TypeError):
-        return ENGLISH
 
 
 def write_model(project: Project, name: str, plan: Plan) -> dict[str, Any]:
@@ -140,7 +130,7 @@ def load_voice(project: Project, plan: Plan, vocoder: str) -> Synthesizer:
 def evaluate(
     project: Project, rows: list[Utterance], plan: Plan, material: Material
 ) -> tuple[dict[str, System], list[str]]:
-    """Measure validation lines: the voice through each of its vocoders, the embedded voice, and the recordings.
+    """Measure validation lines: the voice through each of its vocoders, the embedded voice if they are English, and the recordings.
 
     The voice's best vocoder comes first, and those that the plan's minutes for the verdict leave no time for are left out. Returns
     the systems by name, and what could not be measured, each with the reason.
@@ -154,11 +144,14 @@ def evaluate(
         for row, sound in zip(rows, sounds, strict=True)
     ]
     outputs = speak(voice, items, load_vocoders(project, plan, voice))
-    embedded = Synthesizer.embedded(device=voice.device)
-    outputs |= speak(embedded, items, {EMBEDDED_VOICE: embedded.vocoder})
+    rates = {}
+    if material.hearing.code == ENGLISH:
+        embedded = Synthesizer.embedded(device=voice.device)
+        rates[EMBEDDED_VOICE] = embedded.audio.sampling_rate
+        outputs |= speak(embedded, items, {EMBEDDED_VOICE: embedded.vocoder})
     outputs[RECORDINGS] = evaluation.recordings(items), math.nan
     measures, missing = usable_measures(material)
-    evaluators, listen = evaluation.Evaluators(measures), None
+    evaluators, listen = evaluation.Evaluators(measures, material.hearing), None
     if not missing.get(SPEAKER):
         listen = listen_to_speaker(project, rate)
     systems: dict[str, System] = {}
@@ -168,7 +161,7 @@ def evaluate(
             missing[name] = f"{name}, because the time for the verdict was over"
             continue
         renditions, speed = outputs[name]
-        at = embedded.audio.sampling_rate if name == EMBEDDED_VOICE else rate
+        at = rates.get(name, rate)
         system = evaluation.evaluate_system(name, items, renditions, speed, evaluators, at)
         systems[name] = system if listen is None else system._replace(lines=[listen(line, at) for line in system.lines])
     return systems, list(missing.values())
@@ -201,10 +194,8 @@ def speak(
 def usable_measures(material: Material) -> tuple[list[str], dict[str, str]]:
     """Return the evaluators of words that judge these texts, and by measure what cannot be measured, with the reason."""
     missing = {}
-    if material.text_options:
-        missing["wer"] = "words, because the recogniser only knows English"
-    elif not counts_words():
-        missing["wer"] = "words, because no recogniser is installed (`bash scripts/evaluation.sh`)"
+    if material.hearing.missing:
+        missing["wer"] = f"words, because {material.hearing.not_installed}"
     if find_spec("resemblyzer") is None:
         missing[SPEAKER] = "likeness, because resemblyzer is not installed (`bash scripts/evaluation.sh`)"
     return [] if "wer" in missing else ["asr"], missing
@@ -224,7 +215,9 @@ def preferred_vocoders(plan: Plan) -> list[str]:
 def write_samples(project: Project, plan: Plan, rows: list[Utterance], vocoder: str) -> None:
     """Write samples/sample_N.wav of validation texts."""
     voice = load_voice(project, plan, vocoder)
-    shutil.rmtree(project.voice / "samples", ignore_errors=True)
+    shutil.rmtree(project.spoken.parent, ignore_errors=True)
+    make_folder(project.spoken.parent)
+    write_text(project.spoken, "".join(f"{row.text}\n" for row in rows))
     for positions, batch in voice.speak_batches(voice.lines([row.text for row in rows])):
         for place, speech in zip(positions, batch.speeches, strict=True):
             if speech is not None:

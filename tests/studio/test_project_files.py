@@ -13,7 +13,16 @@ from studio.prepare.ledger import Ledger
 from studio.prepare.levels import Measures
 from studio.prepare.lists import choose_alphabet, select_usable
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
-from studio.project import PROJECTS, Project, check_inside, create_project, find_project, list_projects
+from studio.project import (
+    PROJECTS,
+    Project,
+    check_inside,
+    create_project,
+    find_project,
+    list_projects,
+    recogniser_of,
+    speaking_command,
+)
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
 GERMAN = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich."
@@ -69,7 +78,7 @@ def test_clips_of_recordings_that_are_gone_are_removed(project: Project) -> None
             (project.clips / f"{clip.name}.wav").touch()
     now_one = recordings[2]._replace(key="key-other", clips=recordings[2].clips[:1])
     (project.state / "damaged.json").write_text("{")
-    remove_stale(project, [recordings[0], now_one])
+    remove_stale(project.state, project.clips, [recordings[0], now_one])
     assert sorted(path.stem for path in project.clips.iterdir()) == ["changed_1", "kept_1", "kept_2"]
     assert [path.name for path in project.state.iterdir()] == ["key-kept.json"]
 
@@ -173,3 +182,27 @@ def test_flags_that_do_not_fit_are_refused_by_name(words: str, message: str) -> 
     with pytest.raises(UsageError) as error:
         parse_args(["--name", "mine", *words.split()])
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "language", "recogniser", "phrases"),
+    [
+        (
+            '{"texts": {"language": "es", "recogniser": "whisper:small"}}',
+            "es",
+            "whisper:small",
+            "voice/samples/phrases.txt",
+        ),
+        ('{"texts": {"language": "de"}}', "de", None, "voice/samples/phrases.txt"),  # of 0.12
+        ('{"texts": {"language": "en", "recogniser": null}}', "en", None, "phrases/phrase.txt"),
+        ('{"texts": 7}', "en", None, "phrases/phrase.txt"),
+        ("{}", "en", None, "phrases/phrase.txt"),
+    ],
+)
+def test_the_next_command_speaks_the_language_of_the_project(tmp_path, settings, language, recogniser, phrases) -> None:
+    project = Project(name="mine", projects=tmp_path)
+    project.root.mkdir()
+    project.settings.write_text(settings)
+    hearing = recogniser_of(project)
+    assert (hearing.language, hearing.recogniser) == (language, recogniser)
+    assert speaking_command(project).endswith(phrases)

@@ -12,6 +12,8 @@ import soundfile
 import torch
 
 from common.errors import DataError, UsageError
+from common.quality import recogniser
+from common.quality.recogniser import RecogniserConfig
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from studio.plan import proposal
@@ -186,18 +188,34 @@ def test_other_languages_are_trained_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "counts_words", "measure"),
+    ("spec", "language", "missing", "measure", "reason"),
     [
-        (ACOUSTIC, {}, True, "wer"),
-        (QUICK, {}, True, "loss"),
-        (ACOUSTIC, {}, False, "coverage"),
-        (VOCODER, {}, False, "mel_distance"),
-        (ACOUSTIC, GERMAN, True, "coverage"),  # the recogniser only knows English
+        (ACOUSTIC, "en", "faster_whisper", "wer", "the fewest wrong words win"),
+        (ACOUSTIC, "de", "moonshine_onnx", "wer", "the fewest wrong words win"),
+        (QUICK, "en", "", "loss", "a small model"),
+        (
+            ACOUSTIC,
+            "en",
+            "moonshine_onnx",
+            "coverage",
+            "no recogniser of English (en) is installed (`bash scripts/evaluation.sh`",
+        ),
+        (
+            VOCODER,
+            "de",
+            "faster_whisper",
+            "mel_distance",
+            "of German (de) is installed (`bash scripts/whisper.sh` installs it)",
+        ),
     ],
 )
-def test_the_measure_that_selects_is_one_that_can_be_counted(spec, options, counts_words, measure) -> None:
-    found = proposal.choose_measure(spec, replace(material(), text_options=options), counts_words)
-    assert found.value == measure
+def test_the_measure_that_selects_is_one_that_can_be_counted(
+    monkeypatch, spec, language, missing, measure, reason
+) -> None:
+    monkeypatch.setattr(recogniser, "find_spec", lambda name: None if name == missing else "there")
+    chosen = proposal.choose_ending(spec, replace(material(), hearing=RecogniserConfig(language=language)))
+    assert chosen["best_by"].value == measure and reason in chosen["best_by"].reason
+    assert chosen["language"].value == language
 
 
 WAVEGLOW = FLAGS | {"warm_start": None, "best_by": "loss", "max_minutes": 90.0, "dither": 0.1}
