@@ -23,8 +23,6 @@ from synthesizer import EMBEDDED
 from tests.exports.conftest import GROUPS, SETTINGS, skip_without_packages
 from tests.recipe import run, succeed, train_tiny_model
 
-pytestmark = pytest.mark.slow
-
 PHRASES = "Two.\nTen past nine.\n"
 
 
@@ -34,6 +32,7 @@ def copy(export_of, tmp_path):
     return lambda target: Path(shutil.copytree(export_of(target), tmp_path / target))
 
 
+@pytest.mark.slow
 def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
     """The command exports checkpoints and speaks; inference.py, plain and scripted, speaks the same, to a few steps of 16 bits."""
     models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
@@ -52,6 +51,7 @@ def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
         assert (tmp_path / name / f"alignment_{i}.png").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [group[0] for group in GROUPS])
 def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_exports, target: str) -> None:
     """No warning of PyTorch or of another package reaches the terminal."""
@@ -62,6 +62,7 @@ def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_
     assert f"speech-{target}0/audio_0.wav" in out
 
 
+@pytest.mark.slow
 def test_the_manifest_describes_every_file(export_of, source) -> None:
     """Names, sizes and sums, and inputs and outputs as ONNX Runtime reads them."""
     skip_without_packages()
@@ -87,6 +88,7 @@ def test_the_manifest_describes_every_file(export_of, source) -> None:
                 assert ours == theirs, (name, value.name)
 
 
+@pytest.mark.slow
 def test_a_missing_vocoder_and_changed_and_missing_files_are_named(copy) -> None:
     directory = copy("torchscript")
     contents, manifest = bytearray((directory / "waveglow.ts").read_bytes()), directory / "export.json"
@@ -157,6 +159,7 @@ def test_an_older_export_stays_until_the_new_one_is_whole(tmp_path) -> None:
         ExportWriter(folder)
 
 
+@pytest.mark.slow
 def test_flags_that_the_files_fix_are_refused(export_of) -> None:
     for settings, message in (
         ({"options": {"decoder_rnn_dim": 8}}, "--decoder-rnn-dim: fixed by the export"),
@@ -167,6 +170,7 @@ def test_flags_that_the_files_fix_are_refused(export_of) -> None:
             load_voice(export_of("torchscript"), SynthesisConfig(**settings))
 
 
+@pytest.mark.slow
 def test_tensorrt_gets_a_script_and_needs_its_provider(export_of) -> None:
     """Each file has a profile of its own inputs, as the onnx package reads them."""
     onnx, directory = pytest.importorskip("onnx", reason="of requirements/exports.txt"), export_of("tensorrt")
@@ -205,6 +209,7 @@ def test_a_target_gets_the_vocoder_of_the_voice_if_it_can_hold_it(tmp_path, monk
         main(["torchscript", "--vocoder", "pulse-noise", "-o", str(tmp_path / "export")])
 
 
+@pytest.mark.slow
 def test_evaluate_takes_an_export(export_of, tmp_path) -> None:
     (tmp_path / "lines.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "lines.txt", "-o", tmp_path / "report", "--without", "asr", "mos", "likeness"]

@@ -32,7 +32,6 @@ from tests.serving.conftest import (
     wait_until_ready,
 )
 
-pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
 JSON = {"content-type": "application/json"}
 
@@ -85,6 +84,7 @@ def test_each_format_is_the_speech_at_its_speed_and_rate(app: FastAPI, name, mor
     assert np.std(samples) == pytest.approx(np.std(audio), rel=0.2)
 
 
+@pytest.mark.slow
 def test_pcm_is_the_stream_of_the_library_whatever_the_way_to_it(app: FastAPI) -> None:
     """Paths as clients write them, null for a default, names in any case, and the query of a browser's address line."""
     response = speak(app, model="tts-1", voice={"id": "embedded"})
@@ -149,6 +149,7 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
     assert done["usage"] == {"input_tokens": 4, "output_tokens": frames, "total_tokens": frames + 4}
 
 
+@pytest.mark.slow
 def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
     """In the shape of Kokoro-FastAPI, whose clients name its model; also in one answer at twice the speed."""
     text = "Good morning.\n\nIt is late, I think.\n\nYes!"
@@ -406,6 +407,7 @@ def test_a_player_that_asks_for_all_bytes_is_streamed_to(app: FastAPI) -> None:
     assert part.headers["x-seed"] == whole.headers["x-seed"]
 
 
+@pytest.mark.slow
 def test_captions_may_have_a_second_file(app: FastAPI) -> None:
     """The same sound in another format, as parts beside those of the first."""
     body = {"input": LONG, "seed": 3, "response_format": "pcm", "sample_rate": 22050, "second_format": "MP3"}

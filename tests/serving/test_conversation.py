@@ -16,8 +16,6 @@ from tacotron2.text.markup import ended_sentences as sentence_ends
 from tests.recipe import assert_spoken, skip_without_evaluators
 from tests.serving.conftest import chunk
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory) -> list[Path]:
@@ -37,6 +35,7 @@ def assert_says(path: Path, text: str) -> None:
     assert_spoken(text, audio.samples.numpy(), audio.rate)
 
 
+@pytest.mark.slow
 def test_a_question_is_answered_by_speech(questions, tmp_path, capsys):
     answer, pipe = tmp_path / "answer.wav", tmp_path / "answer.pcm"
     main([str(questions[0]), "-o", str(answer), "--stream", str(pipe), "--seed", "1"])
@@ -47,6 +46,7 @@ def test_a_question_is_answered_by_speech(questions, tmp_path, capsys):
     np.testing.assert_array_equal(streamed, soundfile.read(answer, dtype="int16")[0])
 
 
+@pytest.mark.slow
 def test_a_chat_model_answers_by_speech(questions, endpoint, tmp_path):
     endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
     flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]

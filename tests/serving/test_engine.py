@@ -28,8 +28,6 @@ from tests.serving.conftest import (
     wait_until_ready,
 )
 
-pytestmark = pytest.mark.slow
-
 
 async def collect_all(engine: Engine, requests: list[SpeechRequest], **settings: Any) -> list[Any]:
     """What each of several requests at once comes to: its audio, or, with return_exceptions, its error."""
@@ -44,6 +42,7 @@ def speak(engine: Engine, **request: Any) -> tuple[torch.Tensor, SpeechStream]:
     return run(call())
 
 
+@pytest.mark.slow
 def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> None:
     """Requests of several settings at once: the batch of mels, the other requests and their vocoders change no bit."""
     requests = [SpeechRequest(text=text, seed=10 + i) for i, text in enumerate([*TEXTS, LONG])]

@@ -17,7 +17,6 @@ from serving.limits import Connection, ReadingPace
 from tests.browser import wait
 from tests.serving.conftest import run
 
-pytestmark = pytest.mark.slow
 PATIENCE = 1.0  # seconds for the head of a request
 LARGE = 64 * 2**20  # bytes, more than the system holds for a client
 DEADLINE = 120  # seconds
@@ -97,6 +96,7 @@ def a_client_that_reads_slowly_gets_all(server: uvicorn.Server) -> None:
     assert size > LARGE
 
 
+@pytest.mark.slow
 def test_time_of_clients(server: uvicorn.Server) -> None:
     """All at once: they only wait."""
     clients = (

@@ -23,9 +23,8 @@ from tests.recipe import ROOT, start
 from tests.serving.conftest import LONG, own_engine, pcm, run, sample
 from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 def test_the_client_of_openai(server: ServerProcess, tmp_path: Path) -> None:
     """The first bytes of a stream come while the server computes: then its queue still has the request."""
     openai = pytest.importorskip("openai", reason="openai, of tests/requirements.txt, is not installed")
@@ -51,7 +50,8 @@ def test_the_client_of_openai(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_a_voice_that_cannot_be_loaded_ends_the_server(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [])
+    for name in ("handlers", "level"):  # which the server sets, and other tests need as they were
+        monkeypatch.setattr(logging.root, name, getattr(logging.root, name))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tacotron2.pt").write_bytes(b"no checkpoint")
     with pytest.raises(DataError, match=r"tacotron2\.pt: no checkpoint"):
@@ -134,6 +134,7 @@ async def visit_until_it_stops(server: ServerProcess) -> list[Any]:
         return [[late.status_code, late.json()["error"]["code"], event.data["code"]], *await asyncio.gather(*running)]
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_what_has_arrived_and_refuses_the_rest(server: ServerProcess) -> None:
     """It is the last one that has the server."""
     pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
@@ -176,6 +177,7 @@ async def test_the_grace_ends_a_visit(engine: Engine) -> None:
     assert calls == ["stop"]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_server_that_still_loads(tmp_path: Path) -> None:
     """At once, since it has accepted nothing, and well: forty voices take far longer than their first second."""
     for number in range(40):

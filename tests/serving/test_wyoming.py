@@ -23,7 +23,6 @@ from serving.wyoming import HERE, is_among, serve_wyoming
 from tests.serving.conftest import LONG, reference, run, running_engine, sample, until
 from tests.serving.server_process import free_port
 
-pytestmark = pytest.mark.slow
 PATIENCE = 60  # seconds
 TEXTS = 6  # of a slow client
 SOUND, END = ["audio-start", "audio-chunk"], ["audio-stop", "synthesize-stopped"]
@@ -142,6 +141,7 @@ def test_events_sent_at_once_are_answered(engine: Engine) -> None:
     assert [voice.name for program in found for voice in program.voices] == ["embedded", "heart"] * 5
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_keep_up_is_cut_off(monkeypatch) -> None:
     """Else its request would keep its place in the queue. No event takes --idle-timeout, and all take longer than the audio."""
     write = AsyncEventHandler.write_event
@@ -177,11 +177,13 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     assert sample(engine, "tts_requests_total", voice="embedded", result="cancelled") == before + 1
 
 
+@pytest.mark.slow
 def test_an_event_that_is_never_complete_ends_the_connection() -> None:
     with running_engine(idle_timeout=0.5) as engine:
         assert [event.data["code"] for event in answers(engine, b'{"type": "synth')] == ["idle"]
 
 
+@pytest.mark.slow
 def test_a_payload_is_read_over_and_idleness_counts_from_the_end_of_an_answer() -> None:
     """Its audio takes longer to read than --idle-timeout."""
 

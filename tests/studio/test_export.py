@@ -17,8 +17,6 @@ from synthesizer import Synthesizer
 from tests.recipe import train_tiny_model
 from tests.studio.projects import add_voice
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def project(project: Project) -> Project:
@@ -30,6 +28,7 @@ def words(project: Project, *more: str) -> list[str]:
     return [project.name, *more, "--projects", str(project.projects)]
 
 
+@pytest.mark.slow
 def test_exports_are_written_packed_and_speak_as_the_voice(project: Project, tmp_path: Path, capsys) -> None:
     export.main(words(project, "triton", "triton"))
     assert capsys.readouterr().out.count("mine_triton.zip: ") == 1

@@ -24,7 +24,6 @@ from tests.common.checkpoint.test_command import PUBLISHED, WAVEGLOW_CONFIG
 from tests.common.training.points import change
 from tests.recipe import flags, fresh_state, run, train_tiny_model
 
-pytestmark = pytest.mark.slow
 safetensors = pytest.importorskip("safetensors.torch")
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
@@ -216,12 +215,6 @@ def test_every_part_of_a_state_comes_back(tmp_path: Path, complete: bool) -> Non
     assert note == f"{path}: resuming {'at epoch 6' if complete else 'in epoch 5 after 1 iterations'}"
     totals = EpochTotals() if complete else state.progress.totals
     assert (fresh.progress.epoch, fresh.progress.totals) == (6 if complete else 5, totals)
-    if complete:  # what another program is given has all that a step depends on
-        convert(path, tmp_path / "published.pt")
-        published = make(tmp_path)
-        snapshot.restore(published, load_checkpoint(tmp_path / "published.pt"), path)
-        ours = {"best": state.progress.best, "saved": state.progress.saved}
-        assert parts_of(published) | ours == parts_of(state)
 
 
 def test_an_epoch_that_is_saved_twice_counts_once_and_older_ones_stay_until_the_new_one_is_complete(
@@ -265,6 +258,7 @@ def test_best_final_and_loaded_weights_are_those_of_the_average(
         assert all(torch.equal(stored[key], value) for key, value in average.items())
 
 
+@pytest.mark.slow
 def test_the_main_process_alone_writes_and_each_goes_on_with_its_own_random_numbers(tmp_path: Path) -> None:
     state = make(tmp_path)
     checkpoint, before = load_checkpoint(snapshot.save(state)), sorted(tmp_path.iterdir())

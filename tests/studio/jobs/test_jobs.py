@@ -20,7 +20,6 @@ from studio.project import Project, create_project
 from tests.browser import wait as wait_for
 from tests.recipe import ROOT
 
-pytestmark = pytest.mark.slow
 PATIENCE = 60  # seconds; another program may have the machine
 PROBE = "tests.studio.probe_job"
 OUTPUT = "step 1\n100 %\n\\x1b[31mred\nthe end"  # of one that ends, as it is shown
@@ -75,6 +74,7 @@ def test_pause_saves_once_and_the_same_command_goes_on_to_its_end(jobs, project)
         jobs.pause(project, "train")
 
 
+@pytest.mark.slow
 def test_a_pause_before_the_command_has_begun_waits_for_it(jobs, project, tmp_path, monkeypatch):
     """An interrupt while Python itself starts is a fatal error with exit code 1, a failure."""
     slow = f"import pathlib, sys, time\nif {PROBE!r} in sys.orig_argv:\n    pathlib.Path({str(tmp_path / 'starts')!r}).touch()\n"
@@ -86,6 +86,7 @@ def test_a_pause_before_the_command_has_begun_waits_for_it(jobs, project, tmp_pa
     assert end(jobs, project).state is State.PAUSED
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_its_server_and_a_later_one_finds_it(jobs, project, tmp_path):
     code = (
         "import sys; from pathlib import Path; from studio.jobs.jobs import Jobs; from studio.project import Project;"
