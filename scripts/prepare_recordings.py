@@ -20,18 +20,17 @@ import math
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from common.arguments import copy_arguments, option_argv, positive, seconds, share_or_number, words_of
+from common.arguments import copy_arguments, option_argv, positive, seconds, share_or_number
 from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance, choose_held_out, list_path, path_in_filelist, write_list
 from common.data.mels import mel_path_of, unusable_rows
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import locate_problems
-from common.options import add_fields, argument, flag_of, from_options, option, section
+from common.options import add_fields, argument, from_options, option, section
 from common.parser import Parser
 from common.precision import gpu_count
 from common.progress import counted
@@ -70,7 +69,7 @@ class RecordingsOptions:
     relative_to: Path = option(Path(), "folder that the paths given here start from")
     dataset_path: Path | None = argument("folder for copies (default: the project's folder)", None, nargs="?")
     training: Options = field(default_factory=dict)  # flags of training that decide which rows it accepts
-    training_words: Sequence[str] = ()  # those of them that are given
+    given: Options = field(default_factory=dict)  # those of them that are no defaults
 
     def __post_init__(self) -> None:
         if self.min_duration and self.max_duration and self.min_duration > self.max_duration:
@@ -87,13 +86,11 @@ class RecordingsOptions:
 def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     parser = Parser(prog="bash scripts/prepare_dataset.sh", description=__doc__)
     add_fields(parser, RecordingsOptions)
-    known = {*parser._option_string_actions}
     copy_arguments(parser, ACOUSTIC.row_options, ACOUSTIC.add_arguments, ACOUSTIC.add_training_arguments)
-    argv = sys.argv[1:] if argv is None else argv
     values = vars(parser.parse_args(argv))
     training = {name: values[name] for name in ACOUSTIC.row_options}
-    words = words_of(argv, {*parser._option_string_actions} - known)
-    return from_options(RecordingsOptions, values | {"training": training, "training_words": words})
+    given = {name: value for name, value in training.items() if value != parser.get_default(name)}
+    return from_options(RecordingsOptions, values | {"training": training, "given": given})
 
 
 def find_corpus(
@@ -169,7 +166,7 @@ def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsO
     """The commands that compute mels, train into a separate output folder, and speak with the result."""
     output, start = f"output/{name}", os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
-    audio = [word for option, value in args.audio.items() for word in (flag_of(option), str(value))]
+    audio = option_argv(args.audio)
     lists = {kind: [str(list_path(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
     if folder == FILELISTS:
         mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
@@ -178,7 +175,7 @@ def next_commands(name: str, dataset_path: Path, folder: Path, args: RecordingsO
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
     train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]
     train += ["--load-mel-from-disk", "--training-files", lists["mel"][0]]
-    train += ["--validation-files", lists["mel"][1], *args.training_words, *chosen]
+    train += ["--validation-files", lists["mel"][1], *option_argv(args.given), *chosen]
     speak = ["python", "inference.py", "-i", "phrases/phrase.txt", "-o", f"{output}/spoken"]
     speak += ["--tacotron2", f"{output}/checkpoint_Tacotron2_best.pt", "--vocoder", "griffin-lim"]
     commands = "".join(f"\n    {shlex.join(command)}" for command in (mels, train, speak))

@@ -81,7 +81,7 @@ def parse_plan(text: str | bytes, place: str) -> Plan:
     except ValueError as error:
         raise DataError(_no_json(place, error)) from None
     if not isinstance(groups, dict) or not all(isinstance(group, dict) for group in groups.values()):
-        if isinstance(groups, dict) and "version" in groups:
+        if isinstance(groups, dict) and "models" in groups:
             again = "run `python -m studio.plan` again, and training goes on from the checkpoints"
             raise DataError(f"{place}: a plan of version 0.12 or before, which is no longer read; {again}")
         raise DataError(f"{place}: expected {{group: {{flag: value}}}}")
