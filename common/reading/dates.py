@@ -50,11 +50,6 @@ def year_and_number(first: str, second: str) -> str:
     return f"{year(first)} to {year(f'{century}{second}') if second[0] == '0' else cardinal(second)}"
 
 
-def era(number: str, letters: str) -> str:
-    """Year of an era: 44 BC."""
-    return f"{year(number)} {' '.join(letters.replace('.', ''))}"
-
-
 def moment(in_year: str, name: str, day: str, hour: str, minute: str, second: str | None, zone: str | None) -> str:
     """Read the time of a machine, 2024-05-06T07:08:09Z."""
     words = f"{numeric_date(name, day, in_year, 'ymd')}, {time(hour, minute, second)}"
@@ -63,11 +58,6 @@ def moment(in_year: str, name: str, day: str, hour: str, minute: str, second: st
     hours, minutes = zone[1:3], zone[3:].lstrip(":")
     offset = cardinal(str(int(hours))) + (f" {cardinal(minutes)}" if minutes.strip("0") else "")
     return f"{words} U T C {'plus' if zone[0] == '+' else 'minus'} {offset}"
-
-
-def span(first: str, first_day: str, dash: str, last: str, last_day: str) -> str:
-    """Two dates: 7/2-7/9, 7/2 to 7/9."""
-    return f"{date(first, first_day)}{' to ' if '-' in dash or '–' in dash else dash}{date(last, last_day)}"
 
 
 def time(

@@ -1,10 +1,10 @@
-"""Speakers of initials, names and addresses: FBI, NYC and OECD are read letter by letter, but not NATO and STOP."""
+"""Speakers of initials, codes, books and addresses: FBI, NYC and OECD are read letter by letter, but not NATO and STOP."""
 
 from __future__ import annotations
 
 import re
 
-from common.reading.numbers import digits, number_or_year, ordinal
+from common.reading.numbers import cardinal, digits, is_year, number, number_or_year, ordinal
 from common.reading.tables import any_of, readings, words
 
 # Read letter by letter, though they look like words. Those without a vowel need no entry, nor those of two or three letters
@@ -21,6 +21,7 @@ _PRONOUNCEABLE = re.compile(rf"(?:[^AEIOUY]|{_ONSET})?[AEIOUY](?:.*[AEIOUY])?(?:
 _VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
 _SPELLED_IN_ADDRESSES = readings("spelled in an address") | readings("spelled in small letters")
 _SIGNS_IN_ADDRESSES = readings("sign in an address")
+_BIBLE, _DASHES = readings("bible"), readings("numbered with a dash")
 
 
 def is_spelled(word: str) -> bool:
@@ -102,3 +103,46 @@ def host(name: str, port: str, path: str | None) -> str:
     groups = name.split(".")
     host = " dot ".join(map(digits, groups)) if groups[0].isdigit() else address(name)
     return f"{host} colon {digits(port)}" + (f" {address(path)}" if path else "")
+
+
+def code(words: str, letters: str, number: str) -> str:
+    """Code digit by digit; 404 too, but 200 is two hundred, and order 5000 five thousand."""
+    is_round = number[0] != "0" and ((len(number) == 3 and number.endswith("00")) or number.endswith("000"))
+    words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
+    words = re.sub(r"\b[A-Z]{2,4}\b", lambda short: initials(short[0]), words)
+    letters = re.sub("[A-Z]{2,}", lambda short: initials(short[0]), letters)
+    said = " ".join(filter(None, (letters, cardinal(number) if is_round else digits(number)))).replace("- ", "-")
+    return f"{words} {said}".lstrip()
+
+
+def hexadecimal(number: str) -> str:
+    """Digits and letters one by one."""
+    return " ".join(digits(character) if character.isdigit() else character.upper() for character in number)
+
+
+def serial(name: str, groups: str) -> str:
+    """Number of a thing in groups behind letters: CVE-2021-23337, INV-00421, BX-2207-R."""
+    said = (
+        initials(part) if part.isalpha() else number(part) if is_year(part) else digits(part)
+        for part in groups[1:].split("-")
+    )
+    return f"{initials(name)} {', '.join(said)}"
+
+
+def parts_of_number(word: str, first: str, last: str) -> str:
+    """Number in two parts behind a word, Figure 3-1, Section 4-2; a range where its table says so: chapter 3-5."""
+    between = _DASHES[word.lower()] if int(first) < int(last) else "dash"
+    return f"{number_or_year(first)} {between} {number_or_year(last)}"
+
+
+def numbered_book(number: str | None, book: str) -> str:
+    """Book of the Bible: 1 Cor. and II Samuel are the first and the second of them."""
+    which = f"{ordinal(number if number.isdigit() else str(len(number)))} " if number else ""
+    return which + _BIBLE.get(book.rstrip("."), book)
+
+
+def verses(number: str | None, book: str, chapter: str, verse: str | None, other: str | None, last: str | None) -> str:
+    """Chapter and verse: Micah 6:6-8, 1 Cor. 13:4, Gen. 1:1-2:3."""
+    name = numbered_book(number, book)
+    until = f" to {cardinal(other) + ' ' if other else ''}{cardinal(last)}" if last else ""
+    return f"{name} {cardinal(chapter)}{' ' + cardinal(verse) if verse else ''}{until}"

@@ -151,3 +151,23 @@ def roman(numeral: str) -> int:
     """Value of a Roman numeral in capitals or small letters."""
     values = [_ROMAN_VALUES[letter] for letter in numeral.upper()]
     return sum(-value if value < max(values[i:]) else value for i, value in enumerate(values))
+
+
+def number_with_points(number: str) -> str:
+    """Version such as "1.2.3", or with four parts an IP address."""
+    parts = number.split(".")
+    return " dot ".join(map(digits, parts)) if len(parts) == 4 else " point ".join(map(cardinal, parts))
+
+
+def figures(number: str) -> str:
+    """Digits one by one, but two as a number."""
+    return digits(number) if len(number) > 2 else cardinal(number)
+
+
+def pairs(number: str) -> str:
+    """Four digits in pairs, ten ninety-nine; three as seven forty-seven, five as thirteen nine hundred; fewer as one number."""
+    if len(number) < 3 or number.endswith("000"):
+        return cardinal(number)
+    if len(number) == 5:
+        return f"{cardinal(number[:2])} {cardinal(number[2:])}"
+    return f"{cardinal(number[:-2])} {'hundred' if number.endswith('00') else two_digits(number[-2:])}"

@@ -35,7 +35,7 @@ def money(
     """Amount of money, or a range of two amounts."""
     one, many, *coins = SIGNED[sign if sign in SIGNED else sign[-1]]
     is_attributive = article is not None and noun is not None
-    scale = _SCALES[short.lower()] if short else scale
+    scale = _SCALES[short] if short else scale
     whole, _, rest = low.replace(",", "").partition(".")
     country = f"{_COUNTRIES[sign[:-1]]} " if sign[:-1] in _COUNTRIES else ""
     if coins and len(rest) == 2 and not scale and (high is None or re.search(r"\.[0-9]{2}\Z", high)):
@@ -59,18 +59,8 @@ def _notes_and_coins(numbers: tuple[str, ...], names: tuple[tuple[str, ...], ...
 
 def in_currency(code: str, number: str, scale: str | None, short: str | None) -> str:
     """Amount behind the code of its currency: USD 500."""
-    scale = _SCALES[short.lower()] if short else scale
+    scale = _SCALES[short] if short else scale
     return " ".join(part for part in (decimal(number), scale, UNITS[code][number != "1" or scale is not None]) if part)
-
-
-def indian(number: str) -> str:
-    """Write 1,00,000 as 100,000."""
-    return american(number.replace(",", ""))
-
-
-def scale(short: str) -> str:
-    """Name of a power of ten: million for M."""
-    return _SCALES[short.lower()]
 
 
 def amount(number: str, name: str) -> str:

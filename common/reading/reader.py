@@ -20,12 +20,12 @@ from functools import cache
 from pathlib import Path
 
 from common.data.transliteration import to_ascii
-from common.reading import codes, dates, letters, numbers, quantities
+from common.reading import dates, letters, numbers, quantities
 from common.reading.formulas import find_formulas
 from common.reading.ipa import IPA, to_arpabet
 from common.reading.letters import is_spelled
 from common.reading.rules import Language, Rules, Scanner
-from common.reading.tables import CLASSES
+from common.reading.tables import CLASSES, readings
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
@@ -33,11 +33,12 @@ _FOREIGN_NUMBER = re.compile(r"[0-9][,.\s][0-9]")
 _BRACED = r"\{[^{}]*\}"  # ARPAbet stays as it is
 _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the rules replace
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
+_TWINS = readings("twin of a sign")  # for the rules, which read • as a pause
 
 
 SPEAKERS: dict[str, Callable[..., str]] = {
     name: speaker
-    for module in (numbers, dates, letters, quantities, codes)
+    for module in (numbers, dates, letters, quantities)
     for name, speaker in vars(module).items()
     if callable(speaker) and speaker.__module__ == module.__name__
 }
@@ -162,24 +163,15 @@ def _normalise_signs(text: str) -> Iterator[tuple[int, int, str]]:
 def _normalise_character(character: str) -> str:
     if (digit := unicodedata.decimal(character, None)) is not None:
         return str(digit)
-    if character in "•·":  # the rules read them as pauses
-        return character
-    if character in "℃℉":
-        return f"°{unicodedata.normalize('NFKC', character)[-1]}"
-    compatible = unicodedata.normalize("NFKC", character)
-    if unicodedata.category(character) == "No" and _FRACTION in compatible:
-        return compatible
-    if (
-        "₀" <= character <= "₉"
-        or character == "…"
-        or (unicodedata.category(character) == "Lm" and compatible.isascii())
-    ):  # H₂O, 1ˢᵗ
+    if character in _TWINS:
+        return _TWINS[character]
+    compatible, category = unicodedata.normalize("NFKC", character), unicodedata.category(character)
+    if (category == "No" and (_FRACTION in compatible or "₀" <= character <= "₉")) or (
+        category == "Lm" and compatible.isascii()
+    ):  # ½, H₂O, 1ˢᵗ
         return compatible
     twin = to_ascii(character)
     if len(twin) == 1:  # “ and ＆, for which the cleaner would output a character without a symbol
         return twin if twin in _WITHOUT_SYMBOL else _BRACKETS.get(twin, character)
-    return (
-        "".join(letter for letter in twin if letter not in _WITHOUT_SYMBOL)
-        if _WITHOUT_SYMBOL & set(twin)
-        else character
-    )
+    plain = "".join(letter for letter in twin if letter not in _WITHOUT_SYMBOL)
+    return character if plain == twin else plain

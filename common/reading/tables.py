@@ -70,15 +70,6 @@ def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
     }
 
 
-# Classes of abbreviations by their letter: as written; at the start of a sentence and in capitals too; at the start alone
-_WRITTEN = {"title": "T", "title without point": "t", "before name": "F", "abbreviation": "A"}
-_IN_CAPITALS = {
-    **{"before number": "N", "number without point": "n", "before letter": "k"},
-    **{"before by": "P", "behind number": "Q", "behind ordinal": "O"},
-}
-_AT_START = {"never last": "L", "within its sentence": "M", "bare short form": "B"}
-
-
 def _read_words() -> dict[str, dict[str, str]]:
     """The classes of words.tsv. Raises DataError for a line that is none."""
     found: dict[str, dict[str, str]] = {}
@@ -93,6 +84,15 @@ def _read_words() -> dict[str, dict[str, str]]:
     return found
 
 
+# Classes of abbreviations by their letter: as written; at the start of a sentence and in capitals too; at the start alone
+_WRITTEN = {"title": "T", "title without point": "t", "before name": "F", "abbreviation": "A"}
+_IN_CAPITALS = {
+    **{"before number": "N", "number without point": "n", "before letter": "k"},
+    **{"before by": "P", "behind number": "Q", "behind ordinal": "O"},
+}
+_AT_START = {"never last": "L", "within its sentence": "M", "bare short form": "B"}
+
+
 def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """The classes of words.tsv, and those that are made of others."""
 
@@ -104,7 +104,10 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         return {_capital(short): _capital(full) for short, full in short_forms(place).items()}
 
     def at_start(own: dict[str, str]) -> dict[str, str]:
-        return {name: full for name, full in _add_capitalised(own).items() if not name.isupper() or name in own}
+        return {_capital(name): _capital(full) for name, full in own.items() if len(name) > 1} | own
+
+    def in_capitals(own: dict[str, str]) -> dict[str, str]:
+        return {name.upper(): full for name, full in own.items() if name.isalpha() and len(name) > 1} | at_start(own)
 
     small_streets = {name.lower(): full.lower() for name, full in in_names("S").items()}
     old_states, names = found["old state"], found["sign of money"]
@@ -112,7 +115,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     return {
         **found,
         **{kind: short_forms(place) for kind, place in _WRITTEN.items()},
-        **{kind: _add_capitalised(short_forms(place)) for kind, place in _IN_CAPITALS.items()},
+        **{kind: in_capitals(short_forms(place)) for kind, place in _IN_CAPITALS.items()},
         **{kind: at_start(short_forms(place)) for kind, place in _AT_START.items()},
         "before year": {**short_forms("Y"), "Est": "Established"},
         "street": in_names("S") | small_streets,

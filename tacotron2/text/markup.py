@@ -21,6 +21,7 @@ from typing import NamedTuple
 from common.data.transliteration import to_ascii
 from common.errors import DataError, shorten
 from common.reading.formulas import read_latex
+from common.reading.tables import readings
 from common.spec import SENTENCE_PAUSE
 from tacotron2.text.alphabet import Alphabet
 from tacotron2.text.elements import read_elements
@@ -38,29 +39,9 @@ _SECONDS = re.compile(
 )
 
 
-def _names(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-BLOCKS = _names("""
-address article aside blockquote body br button caption center dd details dialog div dl dt fieldset figcaption figure footer form
-h1 h2 h3 h4 h5 h6 head header hr html legend li main menu nav ol option p pre section select speak summary table tbody td tfoot th
-thead title tr ul
-""")
-_INLINE = _names("""
-a abbr acronym area audio b base bdi bdo big canvas cite code col colgroup data datalist del dfn em embed font i iframe img input
-ins kbd label link map mark meta meter noscript object output param picture progress q rp rt ruby s samp script slot small source
-span strike strong style sub sup svg template textarea time track tt u var video wbr
-""")
-_SSML = _names("emphasis lang lexicon metadata phoneme prosody say-as token voice w")
-
-LETTERS = {
-    name[0].upper(): name[2:]
-    for name in _names("""
-a=ay b=bee c=see d=dee e=ee f=eff g=gee h=aitch i=eye j=jay k=kay l=ell m=em n=en o=oh p=pee q=cue r=are s=ess t=tee u=you v=vee
-w=double-you x=ex y=why z=zee
-""")
-}
+BLOCKS, _INLINE, _SSML = readings("block of HTML"), readings("tag within a block"), readings("tag of SSML")
+_NEVER_NAMED = readings("tag that prose never names")  # their tags need no end
+LETTERS = readings("name of a letter")
 
 _BREAK, _PAUSE = "\n\n", "\x1d"  # the second stands for a pause while tags are replaced; texts have none of their own
 _MARKED = re.compile(r"[<&\[\\{}\n\r*_`~#>|=$•‣◦▪●·\x0b\x0c\x1d\x85\u2028\u2029]|\A\s*[-+]\s")
@@ -85,7 +66,6 @@ _SPAN = re.compile(r"(?<![`\\])(`{1,2})(?!`)(?P<span>[^`]+)\1(?!`)")
 _SIGNS_OF_CODE = "<>&[]*_~#|\\$="
 _HIDE = str.maketrans(_SIGNS_OF_CODE, "".join(chr(0xE000 + number) for number in range(len(_SIGNS_OF_CODE))))
 _SHOW = {private: chr(sign) for sign, private in _HIDE.items()}
-_NEVER_NAMED = _names("br hr wbr p li")  # in prose: their tags need no end
 _FIRST_MARK = re.compile(r"[.,;:!?…]+(?=\s|\Z)")
 _ATTRIBUTE = re.compile(r"\b(time|strength)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s/>]*))", re.I)
 
@@ -224,7 +204,7 @@ class _Tags:
         """True for a tag that prose speaks of: the <select> element."""
         before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
         is_alone = not self._closed and not match[4] and before == " " and after in tuple(" .,;:!?)")
-        return is_alone and name in BLOCKS | _INLINE and name not in _NEVER_NAMED
+        return is_alone and (name in BLOCKS or name in _INLINE) and name not in _NEVER_NAMED
 
     def _break(self, whole: str, attributes: str) -> str:
         values = {found[1].lower(): found[2] or found[3] or found[4] or "" for found in _ATTRIBUTE.finditer(attributes)}
