@@ -27,15 +27,9 @@ CLOSE_VOICE = 0.01  # of likeness, similarly
 LEAST_LINES = 10  # for a verdict
 ENOUGH_WAY = 0.2  # of the way from the embedded voice's likeness to the recordings' own: after one step it was 0.07
 BETTER, WORSE, UNDECIDED, UNCLEAR = "better", "worse", "undecided", "unclear"
-MEASURES = (
-    (SPEAKER,),
-    ("skips", "repeats"),
-)  # the second: stumbles of attention: where words are not counted, they say how surely it reads
-CLOSE_STUMBLES, FAR_STUMBLES = 0.5, 1.0  # a line
 FAR_WORDS = 0.1  # a voice with this many more wrong words is the worse one, however close to the speaker
 KEY = "verdict"  # in config.json of a voice
 RECORDINGS, EMBEDDED_VOICE = "the recordings", "the embedded voice"
-SURENESS = "reading more surely", "reading as surely", "skipping and repeating more"
 EFFORT = "easier to understand", "as easy to understand", "harder to understand"
 NEARNESS = "further from the speaker", "no closer to the speaker", "closer to the speaker"
 NEARNESS_TO_RECORDINGS = "further from the speaker", "as close to the speaker", "closer to the speaker"
@@ -71,23 +65,20 @@ def has_voice(sound: np.ndarray, rate: int) -> bool:
 
 
 class Score(NamedTuple):
-    """A system's share of wrong words, at most all of a line's, its mean likeness, and its stumbles a line; nan: not measured."""
+    """A system's share of wrong words, at most all of a line's, and its mean likeness; nan: not measured."""
 
     words: float
     likeness: float
-    stumbles: float
 
     def __str__(self) -> str:
         words = "" if math.isnan(self.words) else f"{100 * self.words:.1f} % of words wrong"
         likeness = "" if math.isnan(self.likeness) else f"likeness {self.likeness:.3f}"
-        stumbles = "" if words or math.isnan(self.stumbles) else f"{self.stumbles:.1f} skips and repeats a line"
-        return ", ".join(filter(None, (words, likeness, stumbles))) or "not measured"
+        return ", ".join(filter(None, (words, likeness))) or "not measured"
 
 
 def score(system: System) -> Score:
     """Score a system."""
-    likeness, stumbles = (mean(np.array(_values(system.lines, names))) for names in MEASURES)
-    return Score(capped_error_rate(system), likeness, stumbles)
+    return Score(capped_error_rate(system), mean(np.array(_likeness(system.lines))))
 
 
 def choose_vocoder(systems: Mapping[str, System], preferred: Sequence[str]) -> str:
@@ -107,8 +98,7 @@ class Verdict:
     """A voice's score beside those of the embedded voice, None in another language, and of the recordings.
 
     The differences are over lines, with 95 % intervals: wrong words beyond those of the embedded voice (`harder`), likeness beyond
-    its own (`closer`), and stumbles a line beyond its own, where words are not counted (`less_sure`); nan: not measured. Without it
-    they are those to the recordings. `unmeasured` says what is missing and why.
+    its own (`closer`); nan: not measured. Without it they are those to the recordings. `unmeasured` says what is missing and why.
     """
 
     voice: Score
@@ -116,7 +106,6 @@ class Verdict:
     recordings: Score
     harder: Interval
     closer: Interval
-    less_sure: Interval
     count: int  # lines
     unmeasured: str = ""
 
@@ -136,24 +125,21 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """BETTER or WORSE where enough lines show it, UNDECIDED where they do not, "" where nothing is measured.
+        """BETTER or WORSE where enough lines show it, "" where nothing is measured, else UNDECIDED, as where words are not counted.
 
         Beside the recordings: UNCLEAR where far more words are wrong, else "".
         """
         is_unclear = self.harder.low > CLOSE_WORDS and self.harder.value > FAR_WORDS
         if self.embedded is None:
             return UNCLEAR if is_unclear else ""
-        measured = [found for found in (self.harder, self.closer, self.less_sure) if not math.isnan(found.value)]
-        if not measured:
+        if math.isnan(self.harder.value) and math.isnan(self.closer.value):
             return ""
         if self.count < LEAST_LINES:
             return UNDECIDED
-        is_unsure = self.less_sure.low > CLOSE_STUMBLES and self.less_sure.value > FAR_STUMBLES
-        if is_unclear or is_unsure or self.closer.high < self.wanted:
+        if is_unclear or self.closer.high < self.wanted:
             return WORSE
         is_close = math.isnan(self.closer.value) or (self.closer.low > 0 and self.closer.value >= self.wanted)
-        may_be_far = self.harder.high > FAR_WORDS or self.less_sure.high > FAR_STUMBLES
-        return BETTER if is_close and not may_be_far else UNDECIDED
+        return BETTER if is_close and self.harder.high <= FAR_WORDS else UNDECIDED
 
     @property
     def is_worse(self) -> bool:
@@ -165,7 +151,6 @@ class Verdict:
         """The verdict in words."""
         compared = [
             _compare(self.harder, CLOSE_WORDS, EFFORT),
-            _compare(self.less_sure, CLOSE_STUMBLES, SURENESS),
             _compare(self.closer, CLOSE_VOICE, NEARNESS if self.embedded else NEARNESS_TO_RECORDINGS),
         ]
         found = [word for word in compared if word]
@@ -227,16 +212,13 @@ def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]
     embedded = score(systems[EMBEDDED_VOICE]) if EMBEDDED_VOICE in systems else None
     pairs = [(_capped(mine), _capped(theirs)) for mine, theirs in zip(own, other, strict=True)]
     harder = bootstrap(np.array([(*mine, *theirs) for mine, theirs in pairs]), _beyond)
-    likeness, stumbles = (
-        [line - of for line, of in zip(_values(own, names), _values(other, names), strict=True)] for names in MEASURES
-    )
+    likeness = [mine - theirs for mine, theirs in zip(_likeness(own), _likeness(other), strict=True)]
     return Verdict(
         voice=score(systems[vocoder]),
         embedded=embedded,
         recordings=score(systems[RECORDINGS]),
         harder=harder,
         closer=bootstrap(likeness),
-        less_sure=bootstrap(stumbles) if math.isnan(harder.value) else Interval(*[math.nan] * 3),
         count=len(own),
         unmeasured="; ".join(unmeasured),
     )
@@ -253,6 +235,6 @@ def _beyond(counts: np.ndarray) -> float:
     return pooled_rate(counts[:, :2]) - pooled_rate(counts[:, 2:])
 
 
-def _values(lines: Sequence[ReportLine], names: Sequence[str]) -> list[float]:
-    """Return the sum of some values of each line; nan where one is missing."""
-    return [sum(line.values.get(name, math.nan) for name in names) for line in lines]
+def _likeness(lines: Sequence[ReportLine]) -> list[float]:
+    """Return the likeness of each line; nan where it is not measured."""
+    return [line.values.get(SPEAKER, math.nan) for line in lines]

@@ -100,11 +100,10 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(project: Projec
 NAN = math.nan
 
 
-def system(wrong: float, likeness: float, repeats: float = NAN, lines: int = 12) -> System:
-    """A system whose lines of 100 words have a share of wrong ones, a likeness, and a skip and repeats; nan: not measured."""
+def system(wrong: float, likeness: float, lines: int = 12) -> System:
+    """A system whose lines of 100 words have a share of wrong ones, and a likeness; nan: not measured."""
     counts = {} if math.isnan(wrong) else {"wer": Errors(round(100 * wrong), 100)}
-    values = {SPEAKER: likeness, "skips": 1.0, "repeats": repeats}
-    values = {name: value for name, value in values.items() if not math.isnan(value)}
+    values = {} if math.isnan(likeness) else {SPEAKER: likeness}
     return System("a system", [ReportLine("", np.zeros(1), "", values, counts, {})] * lines, 1.0)
 
 
@@ -131,9 +130,8 @@ def test_words_then_likeness_choose_the_vocoder(griffin_lim, waveglow, pulse_noi
         ((0.72, 0.598), (0.07, 0.666), "worse than the embedded one: harder to understand and further from the"),
         ((0.41, 0.768), (0.07, 0.669), "worse than the embedded one: harder to understand and closer to the speaker"),
         ((0.12, 0.768), (0.07, 0.669), "better than the embedded one: harder to understand and closer to the speaker"),
-        ((NAN, 0.7, 2.1), (NAN, 0.6, 1), "worse than the embedded one: skipping and repeating more and closer to the"),
-        ((NAN, 0.7, 0.2), (NAN, 0.6, 0), "better than the embedded one: reading as surely and closer to the speaker"),
-        ((0.08, 0.7, 9.9), (0.07, 0.6, 0), "better than the embedded one: as easy to understand and closer to the"),
+        ((NAN, 0.6), (NAN, 0.7), "worse than the embedded one: further from the speaker"),
+        ((0.08, 0.7), (0.07, 0.6), "better than the embedded one: as easy to understand and closer to the"),
         ((0.05, NAN), (0.05, NAN), "better than the embedded one: as easy to understand"),
         ((NAN, NAN), (NAN, NAN), "not judged"),
     ],
@@ -146,6 +144,11 @@ def test_a_voice_is_judged_beside_the_embedded_one(voice, embedded, sentence: st
     assert sentence in verdict.sentence and verdict.sentence in lines
     assert "the recordings: 5.0 % of words wrong, likeness 0.923" in lines
     assert verdict.is_worse == ("worse" in sentence) == lines[-1].endswith("; about 3 h are needed")
+
+
+def test_a_voice_whose_words_nothing_counts_is_never_the_better_one() -> None:
+    systems = {"mine": system(NAN, 0.9), EMBEDDED_VOICE: system(NAN, 0.6), RECORDINGS: system(NAN, 0.923)}
+    assert judge(systems, "mine", []).outcome == UNDECIDED
 
 
 def test_a_voice_of_another_language_is_judged_beside_the_recordings() -> None:
