@@ -8,7 +8,7 @@ import re
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -236,9 +236,9 @@ def grad_scaler(device: torch.device, half: torch.dtype | None) -> torch.amp.Gra
     return torch.amp.GradScaler(device.type, enabled=half == torch.float16)
 
 
-def apex_loss_scale(amp_state: dict) -> float | None:
-    """Return the loss scale in NVIDIA Apex's amp state of an older checkpoint."""
-    scalers = [state for name, state in amp_state.items() if name.startswith("loss_scaler")]
+def apex_loss_scale(checkpoint: Mapping[str, Any]) -> float | None:
+    """Return the loss scale in NVIDIA Apex's amp state of an older checkpoint, None without one."""
+    scalers = [state for name, state in (checkpoint.get("amp") or {}).items() if name.startswith("loss_scaler")]
     return float(scalers[0]["loss_scale"]) if scalers else None
 
 

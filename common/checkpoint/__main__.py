@@ -7,11 +7,11 @@ if __name__ == "__main__":
 
     before_imports()
 
-import argparse
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,23 @@ from torch import Tensor
 
 from common import __version__
 from common.checkpoint.files import DESCRIBED, SAFETENSORS, load_checkpoint, plain, save_copy
-from common.checkpoint.weights import WRAPPERS
+from common.checkpoint.weights import WRAPPERS, not_finite
 from common.errors import DataError, UsageError, exit_on_user_error, listed, printable, shorten
+from common.options import add_fields, argument, from_options, option
 from common.parser import Parser
 from common.precision import apex_loss_scale
 
 SETTINGS = ("config", "data")  # entries that are shown setting by setting
 COUNTED = ("bytes", "parameters", "parts", "dtypes")  # entries whose numbers are shown with commas
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's, in a state_dict but not trainable
-RANDOM_STATES = re.compile("rng_state")  # two keys today, other names in older files
+STATES = (
+    "optimizer",
+    "scaler",
+    "ema_state_dict",
+    "ema_updates",
+)  # what resuming needs besides weights and random states
+OF_A_RUN = ("run", "epoch_complete", "epoch_totals", "best", "saved", "time_plan", "launch")
+KNOWN = {*DESCRIBED, *OF_A_RUN, "state_dict", "optimizer", "scaler", "amp"}
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
 # Layouts that differ only in the names of tensors; the published recipe reads the first one alone.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"
@@ -40,6 +48,27 @@ LAYOUTS = {
 }
 # Config keys that the published models lack, with their built-in values.
 ADDED_CONFIG = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}
+KINDS = f"checkpoint, .pt or {SAFETENSORS}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions:
+    """Words of inspect."""
+
+    file: list[Path] = argument(KINDS, nargs="+", metavar="FILE")
+    tensors: bool = option(False, "list every tensor")
+    json: bool = option(False, "print everything, tensors included, as one line of JSON per file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """Words of convert."""
+
+    file: Path = argument(KINDS, metavar="FILE")
+    out: Path = argument(f"file to write; the suffix {SAFETENSORS} selects that format", metavar="OUT")
+    half: bool = option(False, "store weights in float16: half the size, widened when read")
+    weights_only: bool = option(False, "leave out the entries that only resuming needs")
+    force: bool = option(False, "replace OUT if it exists")
 
 
 def inspect(path: Path) -> dict[str, Any]:
@@ -57,7 +86,7 @@ def inspect(path: Path) -> dict[str, Any]:
             parts[WRAPPERS.sub("", name).partition(".")[0]] += value.numel()
     named = FILE_NAME.fullmatch(path.stem)
     optimizer: Mapping[str, Any] = checkpoint.get("optimizer") or {}
-    states = {key: _processes(value) for key, value in _random_states(checkpoint) if value is not None}
+    states = _random_states(checkpoint)
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -73,7 +102,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "optimizer_states": len(optimizer.get("state", {})) if optimizer else None,
         "scaler": _scaler(checkpoint),
         "random_states": {key: count for key, count in states.items() if count},
-        "other_keys": _others(checkpoint),
+        "other_keys": [str(key) for key in checkpoint if key not in KNOWN and key not in states],
         **{key: checkpoint.get(key) for key in SETTINGS},
         "tensors": [_weight(name, value) for name, value in weights.items()],
     }
@@ -100,27 +129,17 @@ def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
 
 
 def _scaler(checkpoint: Mapping[str, Any]) -> str | None:
-    scaler, amp = checkpoint.get("scaler"), checkpoint.get("amp")
+    scaler, of_apex = checkpoint.get("scaler"), apex_loss_scale(checkpoint)
     if isinstance(scaler, Mapping):
         return f"loss scale {scaler['scale']:g}" if "scale" in scaler else "off"
-    scale = apex_loss_scale(amp) if isinstance(amp, dict) else None
-    return None if scale is None else f"loss scale {scale:g}, of Apex amp"
+    return None if of_apex is None else f"loss scale {of_apex:g}, of Apex amp"
 
 
-def _random_states(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield from ((key, value) for key, value in checkpoint.items() if RANDOM_STATES.search(str(key)))
-
-
-def _processes(states: Any) -> int:
-    """Count the generators' states: rows of a tensor, items of a list, or a single one."""
-    several = isinstance(states, (list, tuple)) or (isinstance(states, Tensor) and states.dim() > 1)
-    return len(states) if several else 1
-
-
-def _others(checkpoint: Mapping[str, Any]) -> list[str]:
-    run = ("run", "epoch_complete", "epoch_totals", "best", "saved", "time_plan", "launch")
-    known = {*DESCRIBED, *run, "state_dict", "optimizer", "scaler", "amp"}
-    return [str(key) for key in checkpoint if key not in known and not RANDOM_STATES.search(str(key))]
+def _random_states(checkpoint: Mapping[str, Any]) -> dict[str, int]:
+    """Count the states of random generators by key, old names among them: rows of a tensor, items of a list, or a single one."""
+    found = {key: value for key, value in checkpoint.items() if "rng_state" in str(key)}
+    several = {key for key, value in found.items() if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 1}
+    return {key: len(value) if key in several else int(value is not None) for key, value in found.items()}
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -171,16 +190,6 @@ def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def check_finite(contents: Mapping[str, Any]) -> None:
-    """Raise DataError that names the tensors with NaN or infinite elements, if any."""
-    if bad := [weight for weight in contents["tensors"] if _faults(weight)]:
-        named = [f"{weight['name']} ({_faults(weight).strip()})" for weight in bad]
-        count = f"{len(bad)} of {len(contents['tensors'])} tensors"
-        raise DataError(
-            f"{contents['file']}: {count} hold NaN or infinite weights: {listed(named)}; go back to an older checkpoint"
-        )
-
-
 def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, Any]:
     """Convert a checkpoint to the published recipe's keys, plus `data` for inference and the counters of training.
 
@@ -198,13 +207,11 @@ def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str,
 
 def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that resuming needs besides weights, without the counts of an unfinished epoch."""
-    states = ("optimizer", "scaler", "ema_state_dict", "ema_updates")
-    entries = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
-    amp = checkpoint.get("amp")
-    scale = apex_loss_scale(amp) if isinstance(amp, dict) and "scaler" not in entries else None
-    if scale is not None:
+    entries = {key: checkpoint[key] for key in STATES if checkpoint.get(key) is not None}
+    scale = apex_loss_scale(checkpoint)
+    if scale is not None and "scaler" not in entries:
         entries["scaler"] = torch.amp.GradScaler("cpu", init_scale=scale).state_dict()
-    entries |= dict(_random_states(checkpoint))
+    entries |= {key: checkpoint[key] for key in _random_states(checkpoint)}
     alone = entries.pop("random_rng_state", None)
     if alone is not None:
         entries.setdefault("random_rng_states_all", alone[None])
@@ -217,12 +224,7 @@ def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 def to_half(state_dict: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Convert floating-point tensors to float16. Raises DataError that names tensors beyond float16's range."""
     half = {name: value.half() if value.is_floating_point() else value for name, value in state_dict.items()}
-    beyond = [
-        f"{name} (up to {state_dict[name].abs().max():.4g})"
-        for name, value in half.items()
-        if value.isinf().sum() > state_dict[name].isinf().sum()
-    ]
-    if beyond:
+    if beyond := [f"{name} (up to {state_dict[name].abs().max():.4g})" for name in not_finite(half)]:
         limit = torch.finfo(torch.float16).max
         raise DataError(f"{path}: --half: float16 ends at {limit:g}, which is less than in {listed(beyond)}")
     return half
@@ -236,30 +238,23 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
     checkpoint = load_checkpoint(source, resuming=True)
     published = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
-    averages = published.get("ema_state_dict") or {}
-    weights = [
-        *published["state_dict"].items(),
-        *((f"ema_state_dict.{name}", value) for name, value in averages.items()),
-    ]
-    if broken := [name for name, value in weights if not value.isfinite().all()]:
+    broken = not_finite(published["state_dict"])
+    broken += [f"ema_state_dict.{name}" for name in not_finite(published.get("ema_state_dict", {}))]
+    if broken:
         raise DataError(f"{source}: NaN or infinite weights: {listed(broken)}; go back to an older checkpoint")
     if half:
         published["state_dict"] = to_half(published["state_dict"], source)
     save_copy(target, published)
     contents = inspect(target)
     summary = f"{contents['bytes']:,} bytes, {len(contents['tensors'])} tensors of {', '.join(contents['dtypes'])}"
-    print(printable(f"{target}: {summary}"))
-    for note in _notes(contents, published):
-        print(printable(f"note: {note}"))
+    print(printable("\n".join([f"{target}: {summary}", *(f"note: {note}" for note in _notes(contents, published))])))
 
 
 def _notes(contents: Mapping[str, Any], published: Mapping[str, Any]) -> Iterator[str]:
     """Yield notes on what readers of the published layout will miss in a file."""
-    absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
-    empty = [key for key, value in _random_states(published) if value is None or not _processes(value)]
-    if absent:
+    if absent := [key for key in ("config", "optimizer", "scaler") if key not in published]:
         yield f"without {', '.join(absent)}" + ("; training from it is a warm start" if "optimizer" in absent else "")
-    if empty:
+    if empty := [key for key, count in _random_states(published).items() if not count]:
         yield f"{', '.join(empty)} is empty, as no GPU was used; the published recipe does not resume from that"
     foreign = [remark for remark in contents["remarks"] if remark in LAYOUTS.values() and remark != WEIGHT_NORM]
     foreign += [f"{key}={value} in its config" for key, value in _flat(contents["config"]) if key in ADDED_CONFIG]
@@ -267,55 +262,51 @@ def _notes(contents: Mapping[str, Any], published: Mapping[str, Any]) -> Iterato
         yield f"{'; '.join(foreign)}: read here, not by the published recipe"
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(prog="python -m common.checkpoint", description=__doc__)
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    def command(name: str, does: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=does, description=does)
-
-    kinds = f"checkpoint, .pt or {SAFETENSORS}"
-    look = command("inspect", "describe checkpoints; fails if weights are NaN or infinite")
-    look.add_argument("file", type=Path, nargs="+", metavar="FILE", help=kinds)
-    look.add_argument("--tensors", action="store_true", help="list every tensor")
-    look.add_argument(
-        "--json", action="store_true", help="print everything, tensors included, as one line of JSON per file"
-    )
-    rewrite = command("convert", f"write a checkpoint in the published layout, or only its weights as {SAFETENSORS}")
-    rewrite.add_argument("file", type=Path, metavar="FILE", help=kinds)
-    target = f"file to write; the suffix {SAFETENSORS} selects that format"
-    rewrite.add_argument("out", type=Path, metavar="OUT", help=target)
-    rewrite.add_argument(
-        "--half", action="store_true", help="store weights in float16: half the size, widened when read"
-    )
-    rewrite.add_argument("--weights-only", action="store_true", help="leave out the entries that only resuming needs")
-    rewrite.add_argument("--force", action="store_true", help="replace OUT if it exists")
-    return parser.parse_args(argv)
-
-
-def inspect_all(paths: list[Path], tensors: bool, as_json: bool) -> None:
+def inspect_all(options: InspectOptions) -> None:
     """Print the contents of each file as text or as one line of JSON. Raises one DataError for all bad files."""
     problems = []
-    for path in paths:
+    for path in options.file:
         try:
             contents = inspect(path)
-            lines = [json.dumps(contents, default=plain)] if as_json else [*report(contents, tensors)]
-            print(printable("\n".join(lines)), flush=True)
-            check_finite(contents)
         except DataError as error:
             problems.append(str(error))
+            continue
+        lines = [json.dumps(contents, default=plain)] if options.json else report(contents, options.tensors)
+        print(printable("\n".join(lines)), flush=True)
+        tensors = contents["tensors"]
+        if bad := [f"{weight['name']} ({_faults(weight).strip()})" for weight in tensors if _faults(weight)]:
+            count = f"{len(bad)} of {len(tensors)} tensors"
+            problems.append(
+                f"{path}: {count} hold NaN or infinite weights: {listed(bad)}; go back to an older checkpoint"
+            )
     if problems:
         raise DataError("\n".join(problems))
 
 
+def parse_args(argv: list[str] | None = None) -> InspectOptions | ConvertOptions:
+    parser = Parser(prog="python -m common.checkpoint", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    described: dict[str, tuple[type, str]] = {
+        "inspect": (InspectOptions, "describe checkpoints; fails if weights are NaN or infinite"),
+        "convert": (
+            ConvertOptions,
+            f"write a checkpoint in the published layout, or only its weights as {SAFETENSORS}",
+        ),
+    }
+    for name, (options, does) in described.items():
+        add_fields(commands.add_parser(name, help=does, description=does), options)
+    values = vars(parser.parse_args(argv))
+    return from_options(described[values["command"]][0], values)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Inspect checkpoints or convert one."""
-    args = parse_args(argv)
-    if args.command == "convert":
-        convert(args.file, args.out, args.half, args.weights_only, args.force)
+    options = parse_args(argv)
+    if isinstance(options, ConvertOptions):
+        convert(options.file, options.out, options.half, options.weights_only, options.force)
     else:
-        inspect_all(args.file, args.tensors, args.json)
+        inspect_all(options)
 
 
 if __name__ == "__main__":

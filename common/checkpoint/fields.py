@@ -6,6 +6,7 @@ may be anything. A file is judged by what is read from it: only resuming needs t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import Any
@@ -17,24 +18,21 @@ from common.errors import shorten
 from common.options import TEXT, Check, is_number, is_whole
 
 DEEPEST, MOST_SETTINGS = 20, 100_000  # levels of nested settings, and values in all of them
-MOST = 2**62  # of a count
 LONGEST_VALUE = 40  # characters of a value in a message
-COUNTS = {"iterations", "clips", "skipped", "dropped", "epochs", "timed"}  # of EpochTotals and TimePlan
+Test = Callable[[Any], bool]
 
 
-def is_seed(value: Any) -> bool:
-    """True for an integer of at least 0, however large."""
-    return is_whole(value) and int(value) >= 0
+def whole(least: int, most: float = math.inf) -> Test:
+    """Return a test for whole numbers, NumPy's included, within these limits."""
+    return lambda value: is_whole(value) and least <= int(value) <= most
 
 
-def is_count(value: Any) -> bool:
-    """True for an integer of at least 0 that a tensor can hold, NumPy's included."""
-    return is_seed(value) and int(value) <= MOST
-
-
-def is_epoch(value: Any) -> bool:
-    """True for the number of an epoch; -1 stands for none."""
-    return is_count(value) or (is_whole(value) and int(value) == -1)
+def named(tests: Mapping[str, Test], others: Test = lambda value: False) -> Test:
+    """Return a test for a dict by name: each value passes the test of its name, or else `others`."""
+    return lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(name, str) and tests.get(name, others)(item) for name, item in value.items())
+    )
 
 
 def is_settings(value: Any) -> bool:
@@ -60,40 +58,29 @@ def is_settings(value: Any) -> bool:
     return True
 
 
-def is_weights(value: Any) -> bool:
-    """True for tensors by name."""
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items()
-    )
+def is_tensor(value: Any) -> bool:
+    """True for a tensor."""
+    return isinstance(value, Tensor)
 
 
 def is_optimizer(value: Any) -> bool:
     """True for the state_dict of a PyTorch optimizer, or an empty dict, which counts as none."""
-    if not isinstance(value, Mapping) or (value and not isinstance(value.get("state"), Mapping)):
+    if not isinstance(value, Mapping) or not value:
+        return isinstance(value, Mapping)
+    groups, states = value.get("param_groups"), value.get("state")
+    if not isinstance(groups, list) or not isinstance(states, Mapping):
         return False
-    if not value:
-        return True
-    groups, states = value.get("param_groups"), value["state"].values()
-    return (
-        isinstance(groups, list)
-        and all(isinstance(group, Mapping) and is_number(group.get("lr", 0)) for group in groups)
-        and all(isinstance(state, Mapping) and all(map(_is_average, state.values())) for state in states)
-    )
+    return all(map(IS_GROUP, groups)) and all(map(IS_AVERAGES, states.values()))
 
 
-def _is_average(value: Any) -> bool:
-    return value is None or isinstance(value, Tensor) or is_number(value)
+def is_scale(value: Any) -> bool:
+    """True for a factor on losses in float16."""
+    return is_number(value) and 0 < value <= torch.finfo(torch.float32).max
 
 
 def is_scaler(value: Any) -> bool:
     """True for the state_dict of a GradScaler, empty where it is off."""
-    if not isinstance(value, Mapping):
-        return False
-    return not value or (all(map(is_number, value.values())) and _is_scale(value.get("scale")))
-
-
-def _is_scale(value: Any) -> bool:
-    return is_number(value) and 0 < value <= torch.finfo(torch.float32).max
+    return named({"scale": is_scale}, is_number)(value) and (not value or "scale" in value)
 
 
 def is_apex_state(value: Any) -> bool:
@@ -101,7 +88,7 @@ def is_apex_state(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     scalers = [state for name, state in value.items() if str(name).startswith("loss_scaler")]
-    return all(isinstance(state, Mapping) and _is_scale(state.get("loss_scale")) for state in scalers)
+    return all(isinstance(state, Mapping) and is_scale(state.get("loss_scale")) for state in scalers)
 
 
 def is_random_state(value: Any) -> bool:
@@ -116,41 +103,35 @@ def is_random_states(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(map(is_random_state, value))
 
 
-def is_totals(value: Any) -> bool:
-    """True for numbers by name; those in COUNTS are integers."""
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and (is_count(number) if name in COUNTS else is_number(number))
-        for name, number in value.items()
-    )
-
-
-def is_best(value: Any) -> bool:
-    """True for the record of the best validation: loss, epoch, validations since then, measure, its own and the lowest loss."""
-    tests: dict[str, Callable[[Any], bool]] = dict.fromkeys(("loss", "tie", "lowest_loss"), is_number)
-    tests |= {"epoch": is_epoch, "since": is_count, "by": TEXT.holds}
-    return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
-
-
+IS_COUNT = whole(0, 2**62)  # that a tensor can hold
+IS_EPOCH = whole(-1, 2**62)  # -1 stands for none
+IS_GROUP = named({"lr": is_number}, lambda value: True)  # of an optimizer's weights
+IS_AVERAGES = named({}, lambda value: value is None or is_tensor(value) or is_number(value))
+# Of EpochTotals and TimePlan; the others of their numbers need not be whole.
+COUNTS = ("iterations", "clips", "skipped", "dropped", "epochs", "timed")
+IS_TOTALS = named(dict.fromkeys(COUNTS, IS_COUNT), is_number)
+IS_LOSS = dict.fromkeys(("loss", "tie", "lowest_loss"), is_number)
+IS_BEST = named({**IS_LOSS, "epoch": IS_EPOCH, "since": IS_COUNT, "by": TEXT.holds})
 SHARPENED = "sharpened"  # the entry that says what a later training lost, so that train.py refuses to continue it
-COUNT = Check(is_count, "a whole number from 0 to 2**62")
+COUNT = Check(IS_COUNT, "a whole number from 0 to 2**62")
 SETTINGS = Check(is_settings, "a dict of plain settings by name")
 STATES = Check(is_random_states, "bytes (torch.uint8) of random generators")
 KINDS = {
     "version": TEXT._replace(expected="a version of the recipe"),
-    "epoch": Check(is_epoch, "the number of an epoch"),
+    "epoch": Check(IS_EPOCH, "the number of an epoch"),
     "iteration": COUNT,
-    "seed": Check(is_seed, "a whole number of at least 0"),
+    "seed": Check(whole(0), "a whole number of at least 0"),
     "config": SETTINGS,
     "data": SETTINGS,
     "epoch_complete": Check(lambda value: isinstance(value, bool), "True or False"),
     "run": Check(is_settings, "settings by name"),
-    "epoch_totals": Check(is_totals, "numbers by name"),
-    "time_plan": Check(is_totals, "numbers by name"),
-    "best": Check(is_best, "a loss, its epoch, the validations since then and its measure"),
-    "saved": Check(lambda value: isinstance(value, list) and all(map(is_epoch, value)), "a list of epochs"),
+    "epoch_totals": Check(IS_TOTALS, "numbers by name"),
+    "time_plan": Check(IS_TOTALS, "numbers by name"),
+    "best": Check(IS_BEST, "a loss, its epoch, the validations since then and its measure"),
+    "saved": Check(lambda value: isinstance(value, list) and all(map(IS_EPOCH, value)), "a list of epochs"),
     "launch": TEXT._replace(expected="a name"),
     SHARPENED: TEXT._replace(expected="a sentence"),
-    "ema_state_dict": Check(is_weights, "tensors by name"),
+    "ema_state_dict": Check(named({}, is_tensor), "tensors by name"),
     "ema_updates": COUNT,
     "optimizer": Check(is_optimizer, "the state of an optimizer: state and param_groups"),
     "scaler": Check(is_scaler, "the state of a GradScaler, with a scale above 0"),

@@ -58,9 +58,14 @@ def load_weights(
     faults = [f"{len(names)} {kind} ({listed(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
-    if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
+    if broken := not_finite(state_dict):
         raise DataError(f"{path}: NaN or infinite weights: {listed(broken)}; go back to an older checkpoint")
     load(model, dict(state_dict))
+
+
+def not_finite(state_dict: Mapping[str, Tensor]) -> list[str]:
+    """List the names of the weights that are NaN or infinite."""
+    return [name for name, value in state_dict.items() if not value.isfinite().all()]
 
 
 def _form(value: Tensor) -> tuple[int | str, ...]:

@@ -8,7 +8,6 @@ main rank has an NvLog and the others a Log, so that callers need not know the r
 from __future__ import annotations
 
 import json
-import math
 import sys
 import threading
 import time
@@ -285,26 +284,11 @@ def parse_line(line: str) -> dict[str, Any] | None:
 
 def _json_safe(value: Any) -> Any:
     """Convert a value to strict JSON: NumPy's numbers to Python's, NaN to "NaN", paths and other types to strings."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, Real):
-        return _json_number(value)
-    if isinstance(value, Mapping):
-        return {str(name): _json_safe(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json_safe(item) for item in value]
-    return str(value)
+    return json.loads(json.dumps(value, default=_plain), parse_constant=str)
 
 
-def _json_number(value: Real) -> int | float | str:
-    if isinstance(value, Integral):
-        return int(value)
-    number = float(value)
-    if math.isfinite(number):
-        return number
-    if math.isnan(number):
-        return "NaN"
-    return "Infinity" if number > 0 else "-Infinity"
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Real) else str(value)
 
 
 def _check_step(step: Step) -> None:

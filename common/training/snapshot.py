@@ -14,7 +14,7 @@ from torch import nn
 from common import __version__, precision
 from common.checkpoint import files
 from common.checkpoint.fields import SHARPENED
-from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights
+from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights, not_finite
 from common.errors import DataError, UsageError, listed, printable
 from common.run import distributed
 from common.run.distributed import Dist
@@ -76,8 +76,7 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
 
 def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Raise DataError for NaN or infinite weights: no run can resume from them, and saving them may delete older checkpoints."""
-    weights = [*checkpoint["state_dict"].items(), *checkpoint.get("ema_state_dict", {}).items()]
-    if broken := [name for name, value in weights if not value.isfinite().all()]:
+    if broken := not_finite(checkpoint["state_dict"]) + not_finite(checkpoint.get("ema_state_dict", {})):
         names, step = listed(broken), checkpoint["iteration"]
         raise DataError(
             f"{path}: not written, since the weights are NaN or infinite after step {step}: {names}; "
@@ -254,10 +253,8 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
             state.scaler.load_state_dict(checkpoint["scaler"])
         except (RuntimeError, LookupError) as error:
             raise DataError(f"{path}: malformed: scaler: {error}") from None
-    elif isinstance(checkpoint.get("amp"), dict) and state.scaler.is_enabled():
-        scale = precision.apex_loss_scale(checkpoint["amp"])
-        if scale is not None:
-            state.scaler = torch.amp.GradScaler(state.setup.dist.device.type, init_scale=scale)
+    elif (scale := precision.apex_loss_scale(checkpoint)) is not None and state.scaler.is_enabled():
+        state.scaler = torch.amp.GradScaler(state.setup.dist.device.type, init_scale=scale)
     return f" (Adam starts anew for {missing} weights that were not trained there)" if missing else ""
 
 

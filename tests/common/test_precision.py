@@ -61,7 +61,7 @@ def test_number_formats_and_the_loss_scale_of_older_checkpoints(monkeypatch) -> 
     assert not precision.grad_scaler(CPU, None).is_enabled()
     assert precision.distributed_backend(CPU) == "gloo"
     assert precision.distributed_backend(GPU) == "cpu:gloo,cuda:nccl"
-    state = {"loss_scaler0": {"loss_scale": 4096.0, "unskipped": 17}}
+    state = {"amp": {"loss_scaler0": {"loss_scale": 4096.0, "unskipped": 17}}}
     assert precision.apex_loss_scale(state) == 4096.0
     assert precision.apex_loss_scale({}) is None
 
