@@ -20,14 +20,13 @@ if __name__ == "__main__":
 import argparse
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.arguments import positive, seed
+from common.arguments import positive
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, exit_on_user_error
 from common.parser import Parser
@@ -41,7 +40,7 @@ from common.training.adversarial import (
     PictureDiscriminator,
     add_training_arguments,
     deceive,
-    limit_of,
+    kept_entries,
     prepare_output,
     train,
     unmask,
@@ -62,7 +61,7 @@ LAYERS = (  # of the discriminator, over bands and frames
 BETAS = (0.5, 0.9)  # of Adam, for two networks that learn from each other
 AVERAGE = 0.99  # decay of the postnet's moving average, which is saved
 MEASURED = 50  # clips, of all lengths
-KEPT = ("epoch", "iteration", "config", "data", "seed")  # entries of the checkpoint
+SETTINGS = ("checkpoint", "filelists", "seed", "batch_size")
 
 
 class MelPair(NamedTuple):
@@ -174,18 +173,10 @@ def read_pairs(args: argparse.Namespace, model: Any, options: Options, device: t
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(prog="python -m scripts.sharpen_mels", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
-    parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text, or audio|text, of the training")
-    parser.add_argument("-d", "--dataset-path", type=Path, default=Path(), help="the folder the rows' paths start at")
-    add_training_arguments(parser, steps=3000, speed="a core takes one or two a second")
+    add_training_arguments(parser, "Tacotron 2", steps=3000, speed="a core takes one or two a second", batch=8)
     parser.add_argument(
         "--clips", type=positive, default=1500, help="most clips of each list, drawn at random; they are kept in memory"
     )
-    parser.add_argument(
-        "-bs", "--batch-size", type=positive, default=8, help="crops a step, and clips predicted at once"
-    )
-    parser.add_argument("--seed", type=seed, default=1, help="of clips, crops and the second network's first weights")
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser.parse_args(argv)
 
 
@@ -203,15 +194,8 @@ def main(argv: list[str] | None = None) -> int:
                 before = movement(model.postnet, pairs, device)
         except Stopped:
             return stop.exit_code
-        kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
-        task = Sharpening(model, kept, pairs, args.seed, device, args.batch_size)
-        settings = {
-            "checkpoint": args.checkpoint,
-            "filelists": args.filelists,
-            "seed": args.seed,
-            "batch size": args.batch_size,
-        }
-        if train(task, args.output, limit_of(args), {name: str(value) for name, value in settings.items()}, stop):
+        task = Sharpening(model, kept_entries(checkpoint), pairs, args.seed, device, args.batch_size)
+        if train(task, args, SETTINGS, stop):
             after = movement(task.networks.average.module, pairs, device)
             print(
                 f"{args.output}: movement from frame to frame {before:.0%} of the recordings' before, {after:.0%} now"

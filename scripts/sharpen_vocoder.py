@@ -21,7 +21,6 @@ import argparse
 from pathlib import Path
 from typing import Any, cast
 
-from common.arguments import positive, seed
 from common.checkpoint.fields import SHARPENED
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import data_of, restore_model
@@ -32,13 +31,13 @@ from common.parser import Parser
 from common.precision import half_dtype, has_fast_half, pick_device
 from common.run.interrupt import StopRequest
 from common.spec import Options
-from common.training.adversarial import add_training_arguments, limit_of, prepare_output, train
+from common.training.adversarial import add_training_arguments, kept_entries, prepare_output, train
 from waveglow.data_function import MelAudioDataset
 from waveglow.model import WaveGlow
 from waveglow.sharpening import SIGMA, TRAINED_SIGMA, Sharpening, crop_length, fold_sigma
 from waveglow.spec import SPEC
 
-KEPT = ("epoch", "iteration", "config", "data", "seed")  # entries of the checkpoint
+SETTINGS = ("checkpoint", "filelists", "dataset_path", "load_mel_from_disk", "batch_size", "seed")
 
 
 def read_clips(filelists: list[Path], options: Options) -> MelAudioDataset:
@@ -61,18 +60,13 @@ def options_of(args: argparse.Namespace, checkpoint: dict[str, Any], model: Wave
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(prog="python -m scripts.sharpen_vocoder", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="of WaveGlow, of any speaker")
-    parser.add_argument("filelists", type=Path, nargs="+", help="rows audio|text")
-    parser.add_argument("-d", "--dataset-path", type=Path, default=Path(), help="the folder the rows' paths start at")
+    speed = "a core takes two or three a second with the small WaveGlow"
+    add_training_arguments(parser, "WaveGlow, of any speaker", steps=10_000, speed=speed, batch=4)
     parser.add_argument(
         "--load-mel-from-disk",
         action="store_true",
         help="cut mels from FOLDER/mels/ID.pt for FOLDER/wavs/ID.wav, such as those of scripts.predict_mels",
     )
-    add_training_arguments(parser, steps=10_000, speed="a core takes two or three a second with the small WaveGlow")
-    parser.add_argument("-bs", "--batch-size", type=positive, default=4, help="crops a step, of a third of a second")
-    parser.add_argument("--seed", type=seed, default=1, help="of crops, noise and the discriminators' first weights")
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser.parse_args(argv)
 
 
@@ -86,15 +80,13 @@ def main(argv: list[str] | None = None) -> int:
     if SHARPENED not in checkpoint:
         fold_sigma(model, TRAINED_SIGMA / SIGMA)
     dataset = read_clips(args.filelists, options_of(args, checkpoint, model))
-    kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
     half = half_dtype(device, has_fast_half(device), "bfloat16")  # whose range needs no scaling of losses
     generator, note = accelerate(model.to(device), SPEC.fast_ways, "training", Request(half=half is not None))
     if note:
         print(f"note: {note}", flush=True)
-    task = Sharpening(model, generator, kept, dataset, args.batch_size, args.seed, device, half)
-    names = ("checkpoint", "filelists", "dataset_path", "load_mel_from_disk", "batch_size", "seed")
+    task = Sharpening(model, generator, kept_entries(checkpoint), dataset, args.batch_size, args.seed, device, half)
     with StopRequest() as stop:
-        if train(task, args.output, limit_of(args), {name: str(getattr(args, name)) for name in names}, stop):
+        if train(task, args, SETTINGS, stop):
             print(f"{args.output}: speak with --waveglow {args.output} --denoising-strength 0.03")
     return stop.exit_code
 

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from common.arguments import checked, positive
+from common.arguments import checked, positive, seed
 from common.checkpoint.files import load_checkpoint, save_copy
 from common.errors import DataError, UsageError
 from common.files import make_folder, writing
@@ -36,7 +36,10 @@ from common.training.optimization import moving_average
 # B batch, C channels, H height, W width
 
 SLOPE = 0.2  # of the discriminators' LeakyReLU
-LOGGED = 50  # steps whose mean losses are logged together
+LOGGED, SOON = (
+    50,
+    10,
+)  # steps whose mean losses are logged together, and the first ones of a run, which says how long it takes
 MOST_SKIPPED = 3  # steps in a row
 SAVED = 5.0  # minutes between two saves
 TRAINING = "sharpening"  # the entry of an unfinished checkpoint that a resumed run needs
@@ -185,18 +188,26 @@ class Task(Protocol):
         """Log what can be looked at or listened to."""
 
 
-def add_training_arguments(parser: argparse.ArgumentParser, steps: int, speed: str) -> None:
-    """Add --output, and --steps, with its default, and --minutes, which exclude each other; `speed` says how many a second."""
-    minutes = checked(float, ABOVE_ZERO, "minutes")
+def add_training_arguments(parser: argparse.ArgumentParser, model: str, steps: int, speed: str, batch: int) -> None:
+    """Add what both trainings have: checkpoint, lists, --output, the limit, batches, seed; `speed` says how many steps a second."""
+    parser.add_argument("checkpoint", type=Path, help=f"of {model}")
+    parser.add_argument("filelists", type=Path, nargs="+", help="rows audio|text, or mel|text for Tacotron 2")
+    parser.add_argument("-d", "--dataset-path", type=Path, default=Path(), help="the folder the rows' paths start at")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the new checkpoint")
     limits = parser.add_mutually_exclusive_group()
     limits.add_argument("--steps", type=positive, default=steps, help=f"steps of both networks; {speed}")
+    minutes = checked(float, ABOVE_ZERO, "minutes")
     limits.add_argument("--minutes", type=minutes, help="minutes to train, in place of --steps")
+    parser.add_argument("-bs", "--batch-size", type=positive, default=batch, help="crops a step")
+    parser.add_argument(
+        "--seed", type=seed, default=1, help="of clips, crops, noise and the second network's first weights"
+    )
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
-def limit_of(args: argparse.Namespace) -> Limit:
-    """The limit that the arguments name."""
-    return Limit(None, args.minutes) if args.minutes else Limit(args.steps, None)
+def kept_entries(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a checkpoint, beside its weights, that the new one has, too."""
+    return {key: checkpoint[key] for key in ("epoch", "iteration", "config", "data", "seed") if key in checkpoint}
 
 
 def unfinished_path(output: Path) -> Path:
@@ -213,20 +224,23 @@ def prepare_output(output: Path) -> None:
         TemporaryFile(dir=output.parent).close()
 
 
-def train(task: Task, output: Path, limit: Limit, settings: Mapping[str, Any], stop: StopRequest) -> bool:
+def train(task: Task, args: argparse.Namespace, names: Sequence[str], stop: StopRequest) -> bool:
     """Train to the limit, from what an earlier run with the same settings has saved. Returns False after a request to stop.
 
-    The log is OUTPUT's name with .json, TensorBoard's folder is tensorboard/ beside it. Raises DataError where the settings of an
-    unfinished file differ.
+    `args` has the arguments of add_training_arguments, and `names` are those that a run that goes on has to repeat. The log is
+    OUTPUT's name with .json, TensorBoard's folder is tensorboard/ beside it. Raises DataError where the settings of an unfinished
+    file differ.
     """
+    output, limit = args.output, Limit(None if args.minutes else args.steps, args.minutes)
+    settings = {name.replace("_", " "): str(getattr(args, name)) for name in names}
     unfinished, step, spent = unfinished_path(output), 0, 0.0
     if unfinished.exists():
         step, spent = resume(task.networks, unfinished, settings)
-    with NvLog(
-        output.with_suffix(".json"), output.parent / "tensorboard" / output.stem, purge_step=step or None
-    ) as log:
+    tensorboard = output.parent / "tensorboard" / output.stem
+    with NvLog(output.with_suffix(".json"), tensorboard, purge_step=step or None) as log:
         log.say(f"{unfinished}: goes on after {step:,} steps" if step else f"{output}: starts")
         began, timer, losses = time.monotonic(), SaveTimer(SAVED), list[Mapping[str, float]]()
+        first = step + SOON
         while (share := limit.share(step, seconds := spent + time.monotonic() - began)) < 1:
             if timer.due or stop.is_requested:
                 save(task, unfinished, settings, step, seconds)
@@ -237,7 +251,7 @@ def train(task: Task, output: Path, limit: Limit, settings: Mapping[str, Any], s
                 return False
             losses.append(task.step(step, share))
             step += 1
-            if step % LOGGED == 0:
+            if step % LOGGED == 0 or step == first:
                 left = seconds * (1 - share) / max(share, 1e-6)
                 _log_losses(log, step, losses, f"about {duration(left)} left" if share else "")
                 losses.clear()

@@ -45,7 +45,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(sharpened, tmp_path, monkeypatch, cap
         patch.setattr(Sharpening, "step", step_and_stop)
         assert sharpen(tmp_path, tmp_path / "a.pt") == 0
     assert f"saved {unfinished}; the same command goes on" in capsys.readouterr().out
-    with pytest.raises(DataError, match="began with batch_size 2, now 3; repeat its command"):
+    with pytest.raises(DataError, match="began with batch size 2, now 3; repeat its command"):
         sharpen(tmp_path, tmp_path / "a.pt", "-bs", 3)
     assert load_model("WaveGlow", unfinished)  # speaks already
     assert sharpen(tmp_path, tmp_path / "a.pt") == 0 and not unfinished.exists()
