@@ -39,7 +39,7 @@ from common.inference.evaluation import (
     renditions_from_texts,
     renditions_from_true_mels,
 )
-from common.inference.vocoders import GriffinLimVocoder, Vocoder
+from common.inference.vocoders import Vocoder, griffin_lim_of
 from common.inference.voice_folder import about_voice
 from common.options import add_fields, option, section
 from common.parser import Parser
@@ -158,7 +158,7 @@ def other_vocoder(options: EvaluationOptions, voice: Synthesizer) -> str | None:
     vocoders = [flag for flag in vocoder_flags(SPECS) if flag in options.other_named]
     if options.other_vocoder == GRIFFIN_LIM and vocoders:
         raise UsageError(f"--other-vocoder {GRIFFIN_LIM}: needs no --other-{vocoders[0]}, give one of them")
-    own = GRIFFIN_LIM if voice.vocoding is None else options.flags["vocoder"]
+    own = GRIFFIN_LIM if voice.vocoding.spec.flag == GRIFFIN_LIM else options.flags["vocoder"]
     return options.other_vocoder or next(iter(vocoders), own)
 
 
@@ -168,9 +168,9 @@ def voice_line(voice: Synthesizer) -> str:
 
 
 def vocoders_of(voice: Synthesizer) -> dict[str, Vocoder]:
-    """Return Griffin-Lim and the voice's own vocoder, if any."""
-    vocoders: dict[str, Vocoder] = {GRIFFIN_LIM: GriffinLimVocoder(voice.audio, voice.device, voice.config.seed or 0)}
-    return vocoders | ({voice.vocoding.spec.name: voice.vocoder} if voice.vocoding else {})
+    """Return Griffin-Lim and the voice's own vocoder, if that is another."""
+    plain = Vocoder(griffin_lim_of(voice.acoustic, voice.device), voice.audio, voice.device)
+    return {GRIFFIN_LIM: plain, voice.vocoding.spec.name: voice.vocoder}
 
 
 def synthesise(items: list[HeldOutLine], voice: Synthesizer, prefix: str) -> Renditions:

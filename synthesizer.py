@@ -34,10 +34,10 @@ from common.inference import stages
 from common.inference.checkpoints import Checkpoint, Checkpoints, Choice
 from common.inference.config import BYTES_PER_LINE, DENOISING_STRENGTH, GRIFFIN_LIM, MOST_LINES, SynthesisConfig
 from common.inference.stages import AudioSteps, Batch, Line, MelBatch, PieceStream, Speech
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder, common_audio
+from common.inference.vocoders import LoadedModel, Numbers, Vocoder, common_audio, griffin_lim_of
 from common.inference.words import Timetable, Word
 from common.run.memory import available_memory
-from common.spec import Piece, config_of
+from common.spec import ModelSpec, Piece, config_of
 from models import REGISTRY, recognise
 
 __all__ = [
@@ -76,13 +76,15 @@ class Synthesizer:
         description: str = "",
     ) -> None:
         self.config, self.device = config or SynthesisConfig(), device or precision.default_device()
-        self.acoustic, self.vocoding = acoustic, vocoding
+        self.acoustic = acoustic
+        self.vocoding = vocoding or griffin_lim_of(acoustic, self.device)
         self.description = "; ".join(filter(None, (description, acoustic.assumed)))
         if lexicon := lexicon_of(self.config.lexicon):
             self.acoustic = stages.use_lexicon(acoustic, lexicon)
-        self.audio = common_audio(acoustic, vocoding)
+        self.audio = common_audio(acoustic, self.vocoding)
+        settings = self.config.half, self.config.sigma_infer, self.denoising_strength
         with precision.separate_rng(self.device, 0):  # a denoiser runs its model
-            self.vocoder = self._make_vocoder()
+            self.vocoder = Vocoder(self.vocoding, self.audio, self.device, *settings)
 
     @classmethod
     def from_checkpoints(
@@ -283,7 +285,7 @@ class Synthesizer:
         mels, numbers = self._mels(pieces)
         draws = Draws.of([piece.key for piece in pieces], "vocoder", self.device)
         audio, vocoder_numbers = self.vocoder(mels.mels, mels.lengths, draws)
-        stages.check_finite(audio, pieces, "audio", self._vocoder_path)
+        stages.check_finite(audio, pieces, "audio", self.vocoding.path)
         return stages.make_speeches(mels, audio, pieces, self.audio), numbers | vocoder_numbers
 
     def _stream(self, line: Line, last_pause: float) -> AudioSteps:
@@ -311,7 +313,7 @@ class Synthesizer:
         """Yield the audio of one piece's mels in parts, clamped to [-1, 1], on the CPU; return its speech and numbers."""
 
         def finish(audio: Tensor) -> Tensor:
-            stages.check_finite(audio[None], [piece], "audio", self._vocoder_path)
+            stages.check_finite(audio[None], [piece], "audio", self.vocoding.path)
             return audio.cpu().clamp(-1, 1)
 
         draws = Draws.of([piece.key], "vocoder", self.device)
@@ -358,7 +360,7 @@ class Synthesizer:
         sigma = old.sigma_infer if sigma_infer is None else sigma_infer
         strength = old.denoising_strength if denoising_strength is None else denoising_strength
         voice.config = replace(old, seed=seed, sigma_infer=sigma, denoising_strength=strength)
-        voice.vocoder = self.vocoder.with_settings(seed, sigma, voice.denoising_strength)
+        voice.vocoder = self.vocoder.with_settings(sigma, voice.denoising_strength)
         return voice
 
     def symbols(self, text: str) -> list[str]:
@@ -379,29 +381,19 @@ class Synthesizer:
         """Return the settings of this voice, both those stored in its checkpoints and those of decoding."""
         settings = {field.name: getattr(self.audio, field.name) for field in fields(AudioConfig)}
         settings |= {"sigma_infer": self.config.sigma_infer, "denoising_strength": self.denoising_strength}
-        for loaded in filter(None, (self.acoustic, self.vocoding)):
+        for loaded in (self.acoustic, self.vocoding):
             names = [*loaded.spec.stored_options, *loaded.spec.run_options]
             settings |= {name: loaded.options[name] for name in names}
-            settings[f"{loaded.spec.flag}_config"] = config_of(loaded.model)
+            if isinstance(loaded.spec, ModelSpec):
+                settings[f"{loaded.spec.flag}_config"] = config_of(loaded.model)
         return settings
 
     @property
     def denoising_strength(self) -> float:
         """How much of the vocoder's own noise is subtracted: as configured, otherwise this voice's default."""
         chosen = self.config.denoising_strength
-        own = self.vocoding.options.get("denoising_strength") if self.vocoding else None
-        return next(value for value in (chosen, own, DENOISING_STRENGTH) if value is not None)
-
-    def _make_vocoder(self) -> Vocoder:
-        config = self.config
-        if self.vocoding is None:
-            return GriffinLimVocoder(self.audio, self.device, config.seed or 0)
-        strength = self.denoising_strength
-        return NeuralVocoder(self.vocoding, self.audio, self.device, config.half, config.sigma_infer, strength)
-
-    @property
-    def _vocoder_path(self) -> Path | None:
-        return self.vocoding.path if self.vocoding else None
+        own: float = self.vocoding.options.get("denoising_strength", DENOISING_STRENGTH)
+        return own if chosen is None else chosen
 
 
 def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:

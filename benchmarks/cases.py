@@ -24,7 +24,7 @@ from common.audio.stft import AudioConfig
 from common.fast import Request
 from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
-from common.inference.vocoders import LoadedModel, NeuralVocoder
+from common.inference.vocoders import LoadedModel, Vocoder
 from common.kernels.int8 import can_multiply
 from common.run.distributed import Dist
 from common.spec import Options
@@ -264,11 +264,11 @@ def make_ready(role: str, options: Options, device: torch.device, request: Reque
     return latency.get_ready(role, options, SynthesisConfig(plain=request is None, half=half, int8=int8), device)
 
 
-def make_vocoder(options: Options, setting: Setting, request: Request | None) -> NeuralVocoder:
+def make_vocoder(options: Options, setting: Setting, request: Request | None) -> Vocoder:
     """Build a vocoder as make_ready does, with its denoiser."""
     loaded = make_ready("vocoder", options, setting.device, request)
     numbers = options["sigma_infer"], options["denoising_strength"]
-    return NeuralVocoder(loaded, AUDIO, setting.device, setting.amp if request else setting.reference_amp, *numbers)
+    return Vocoder(loaded, AUDIO, setting.device, setting.amp if request else setting.reference_amp, *numbers)
 
 
 def requests(device: torch.device, *halves: bool) -> list[Request]:

@@ -168,7 +168,7 @@ def _all_at_once(
 class VocoderInference:
     """Mels to sound: audio (B, N) in [-1, 1] from mels (B, M, T) without padding."""
 
-    denoiser: Callable[[Any, AudioConfig], Denoising]
+    denoiser: Callable[[Any, AudioConfig], Denoising] | None = None
     has_noise: bool = True  # False: sigma and the denoiser have no effect
     # model, mels, sigma, random numbers by item (None: PyTorch's generator) -> audio
     vocode: Callable[[Any, Tensor, float, Draws | None], Tensor] = field(default=_vocode)
@@ -210,11 +210,29 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec:
-    """One entry of models.REGISTRY."""
+class SpeechStage:
+    """What inference knows of a model, or of Griffin-Lim, which has no weights."""
 
     name: str  # the argument of -m, and part of checkpoints' names
     flag: str = ""  # of its checkpoint in inference.py, and of its rates in the log; default: the name in small letters
+    inference: AcousticInference | VocoderInference
+    fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
+    stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
+    run_options: tuple[str, ...] = ()  # flags of decoding, which neither the config nor a checkpoint stores
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flag", self.flag or self.name.lower())
+
+    @property
+    def role(self) -> Literal["acoustic", "vocoder"]:
+        """The part of text -> mel -> audio: "acoustic" makes mels, "vocoder" audio."""
+        return "acoustic" if isinstance(self.inference, AcousticInference) else "vocoder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(SpeechStage):
+    """One entry of models.REGISTRY."""
+
     file_stem: str = ""  # of its file in a voice's folder; default: the flag
     train_command: str = ""  # for messages; default: the script of that flag
     build: Callable[..., nn.Module]  # build(**config); the model's attribute `config` is a dataclass of the same
@@ -230,12 +248,9 @@ class ModelSpec:
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
     # sets what training reads beside the config
     prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)
-    fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     # a checkpoint's data and config -> a note on what is assumed, since the file leaves it open, or ""
     assumed: Callable[[Options, Options], str] = field(default=lambda data, config: "")
-    stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
-    run_options: tuple[str, ...] = ()  # flags of decoding, which neither the config nor a checkpoint stores
     # minutes of data, number of weights of the warm start or 0, True on a GPU -> the settings that are not defaults
     advise: Callable[[float, int, bool], Advice] = field(
         default=lambda minutes, weights, gpu: Advice({}, "the defaults of the model")
@@ -244,17 +259,11 @@ class ModelSpec:
     training_packages: tuple[str, ...] = ()  # modules that training needs beside those of requirements.txt
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     published: Published | None = None  # of a model that the published recipe has
-    inference: AcousticInference | VocoderInference
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "flag", self.flag or self.name.lower())
+        super().__post_init__()
         object.__setattr__(self, "file_stem", self.file_stem or self.flag)
         object.__setattr__(self, "train_command", self.train_command or f"bash scripts/train_{self.flag}.sh")
-
-    @property
-    def role(self) -> Literal["acoustic", "vocoder"]:
-        """The model's part of text -> mel -> audio: "acoustic" makes mels, "vocoder" audio."""
-        return "acoustic" if isinstance(self.inference, AcousticInference) else "vocoder"
 
 
 def config_of(model: nn.Module) -> dict[str, Any]:

@@ -60,7 +60,6 @@ class ExportSource(NamedTuple):
     @property
     def kind(self) -> VocoderExport:
         """What the vocoder brings to an export."""
-        assert self.voice.vocoding is not None
         return VOCODERS[self.voice.vocoding.spec.name]
 
 
@@ -143,14 +142,13 @@ def load_source(
             raise DataError(f"{folder}: no {' or '.join(flags)} in it, which the export needs")
         flag = next((flag for flag in flags if flag in checkpoints), flags[0])
     voice = Synthesizer.from_choice(choose_checkpoints(checkpoints, flag), config=config, device="cpu")
-    assert voice.vocoding is not None
     return ExportSource(voice, voice.acoustic.model, voice.vocoding.model)
 
 
 def settings_of(source: ExportSource) -> dict[str, Any]:
     """The manifest's entries about the voice."""
     voice, settings = source.voice, source.voice.settings()
-    loaded = filter(None, (voice.acoustic, voice.vocoding))
+    loaded = (voice.acoustic, voice.vocoding)
     return {
         "voice": voice.description,
         "versions": {"python": platform.python_version()}

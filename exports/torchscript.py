@@ -18,7 +18,7 @@ from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
-from common.spec import config_of
+from common.spec import ModelSpec, config_of
 from exports.models import ScriptedTacotron2, exported_waveglow
 from exports.parts import ConvDenoiser
 from synthesizer import Synthesizer
@@ -124,7 +124,7 @@ def script_voice(voice: Synthesizer) -> Synthesizer:
     acoustic = voice.acoustic._replace(
         model=ScriptedTacotron2(script(ScriptedFreeRun(model)), model.config), assumed=""
     )
-    if vocoding:
+    if isinstance(vocoding.spec, ModelSpec):
         modules = script_vocoder(vocoding.model, voice.audio)
         vocoding = load_vocoder(*modules, config_of(vocoding.model), vocoding.options)
     return Synthesizer(acoustic, vocoding, voice.config, voice.device, f"{voice.description}, as TorchScript")

@@ -29,7 +29,6 @@ TEMPLATES = Path(__file__).with_name("triton_config")
 
 def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files of TTS and STREAM, which both read the checkpoints of TTS."""
-    assert voice.vocoding is not None
     for name, loaded in zip(CHECKPOINTS, (voice.acoustic, voice.vocoding), strict=True):
         yield f"{TTS}/1/{name}", _checkpoint(loaded)
     settings = {"sigma_infer": voice.config.sigma_infer, "denoising_strength": voice.denoising_strength}

@@ -21,7 +21,7 @@ from common.audio.audio_processing import griffin_lim
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.fast import Request, accelerate
-from common.inference.vocoders import LoadedModel, NeuralVocoder
+from common.inference.vocoders import LoadedModel, Vocoder
 from common.run.distributed import Dist
 from common.run.nvlog import Log
 from common.training import snapshot
@@ -323,7 +323,7 @@ def test_items_of_unlike_lengths_keep_their_order() -> None:
     for device in (CPU, GPU):
         with PretendGpu(Rules()):
             loaded = LoadedModel(REGISTRY["WaveGlow"], waveglow().to(device), {})
-            vocode = NeuralVocoder(loaded, AudioConfig(n_mel_channels=8), device, False, 0.7, 0.0)
+            vocode = Vocoder(loaded, AudioConfig(n_mel_channels=8), device, False, 0.7, 0.0)
             audio, _ = vocode(mels.to(device), lengths.to(device), Draws.of(keys, "vocoder", device))
             device_audio[device] = audio.cpu()
     for item, frames in enumerate(lengths.tolist()):

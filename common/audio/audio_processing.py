@@ -20,6 +20,7 @@ from torch import Tensor
 from common.audio.mpeg import estimates_length, quiet_decoder
 from common.audio.parts import parts_in_context, scaled
 from common.audio.stft import STFT, TacotronSTFT
+from common.draws import Draws
 from common.errors import DataError
 from common.files import atomic_write, writing
 
@@ -277,7 +278,7 @@ def normalize(audio: Tensor, mode: str) -> Tensor:
 
 @torch.no_grad()
 def griffin_lim(
-    log_mels: Tensor, stft: TacotronSTFT, n_iters: int = ROUNDS, generator: torch.Generator | None = None
+    log_mels: Tensor, stft: TacotronSTFT, n_iters: int = ROUNDS, generator: torch.Generator | Draws | None = None
 ) -> Tensor:
     """Audio (B, N) from log-mels (B, M, T), N = (T - 1) * hop_length: the shortest audio that has T frames.
 
@@ -288,7 +289,7 @@ def griffin_lim(
         log_mels: float, on the device of `stft`.
         stft: the transform that made the mels.
         n_iters: rounds of phase estimation.
-        generator: the source of the random initial phases, for a repeatable result.
+        generator: the source of the random initial phases, for a repeatable result; draws have their own for each item.
 
     Raises:
         DataError: mels of another shape, with values that are not finite, or too short.
@@ -302,7 +303,7 @@ def griffin_lim(
 
 @torch.no_grad()
 def griffin_lim_in_parts(
-    log_mels: Tensor, stft: TacotronSTFT, generator: torch.Generator | None = None
+    log_mels: Tensor, stft: TacotronSTFT, generator: torch.Generator | Draws | None = None
 ) -> Iterator[Tensor]:
     """Yield the audio (1, N) of griffin_lim in parts (1, n), the first one soon, to within about 1e-5 of it.
 
@@ -323,13 +324,13 @@ def griffin_lim_in_parts(
 
 @torch.no_grad()
 def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> Tensor:
-    """Predict the peak, a scalar, of audio with log-mels (B, M, T): CREST times the root mean square of the loudest frame.
+    """Predict the peaks (B, 1) of audio with log-mels (B, M, T): CREST times the root mean square of the loudest frame.
 
     A frame's mean square follows from its magnitudes by Parseval's theorem.
     """
     config = stft.config
     with torch.autocast(log_mels.device.type, enabled=False):
-        energy = 2 * mel_to_magnitude(log_mels, stft).square().sum(1).max() / config.filter_length
+        energy = 2 * mel_to_magnitude(log_mels, stft).square().sum(1).amax(1, keepdim=True) / config.filter_length
         return CREST * (energy / stft.stft.window.square().sum()).sqrt()
 
 
@@ -361,8 +362,10 @@ def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT) -> Tensor:
     return magnitude
 
 
-def _draw_phases(magnitude: Tensor, generator: torch.Generator | None) -> Tensor:
+def _draw_phases(magnitude: Tensor, generator: torch.Generator | Draws | None) -> Tensor:
     """Draw random phases in radians, with the magnitudes' shape (B, F, T)."""
+    if isinstance(generator, Draws):
+        return 2 * torch.pi * generator.uniform(*magnitude.shape[1:])
     device = magnitude.device if generator is None else generator.device
     return 2 * torch.pi * torch.rand(magnitude.shape, generator=generator, device=device).to(magnitude.device)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,9 @@ from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, pre
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.errors import DataError
+from common.inference.config import GRIFFIN_LIM, SynthesisConfig
 from common.options import from_options
-from common.spec import Denoising, ModelSpec, VocoderInference
+from common.spec import Denoising, SpeechStage, VocoderInference
 
 # B batch, T frames, M mels, N samples
 
@@ -35,43 +36,25 @@ AudioAndNumbers = tuple[Tensor, Numbers]
 class LoadedModel(NamedTuple):
     """A model ready for inference, the data options of its training, its file, if any, and a note on what it leaves open."""
 
-    spec: ModelSpec
+    spec: SpeechStage
     model: Any  # the spec's class, or one of its fast ways
     options: dict[str, Any]
     path: Path | None = None
     assumed: str = ""
 
 
-def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:
+def common_audio(acoustic: LoadedModel, vocoding: LoadedModel) -> AudioConfig:
     """Return the audio settings of both models. Raises DataError if they differ."""
-    audio = from_options(AudioConfig, acoustic.options)
-    others = from_options(AudioConfig, vocoding.options) if vocoding else audio
+    audio, others = (from_options(AudioConfig, loaded.options) for loaded in (acoustic, vocoding))
     differences = [
         f"{field.name} is {ours} and {other}"
         for field in fields(AudioConfig)
         if (ours := getattr(audio, field.name)) != (other := getattr(others, field.name))
     ]
-    if differences and vocoding:
+    if differences:
         both = " and ".join(str(one.path or "a model without a file") for one in (acoustic, vocoding))
         raise DataError(f"{both}: trained with different audio settings: {', '.join(differences)}")
     return audio
-
-
-class Vocoder(Protocol):
-    """Mels (B, M, T), silent past their lengths (B,) in frames -> audio (B, N), and numbers for the log.
-
-    An item's audio up to its length does not depend on the other items, except for its noise if there are no draws.
-    """
-
-    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers: ...
-
-    def stream(
-        self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
-    ) -> Generator[Tensor, None, AudioAndNumbers]:
-        """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
-
-    def with_settings(self, seed: int, sigma: float, strength: float) -> Vocoder:
-        """Return a vocoder with the same model and another seed, noise deviation and denoiser strength."""
 
 
 def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
@@ -108,11 +91,21 @@ def timed_parts(
         parts.append(part)
 
 
-class NeuralVocoder:
-    """A vocoder model with its denoiser; no denoiser if `strength` is 0."""
+class Vocoder:
+    """Mels (B, M, T), silent past their lengths (B,) in frames -> audio (B, N), and numbers for the log.
+
+    An item's audio up to its length does not depend on the other items, except for its noise if there are no draws. There is no
+    denoiser if `strength` is 0.
+    """
 
     def __init__(
-        self, loaded: LoadedModel, audio: AudioConfig, device: torch.device, half: bool, sigma: float, strength: float
+        self,
+        loaded: LoadedModel,
+        audio: AudioConfig,
+        device: torch.device,
+        half: bool = False,
+        sigma: float = SynthesisConfig.sigma_infer,
+        strength: float = 0.0,
     ) -> None:
         assert isinstance(loaded.spec.inference, VocoderInference)
         self.stages, self.model = loaded.spec.inference, loaded.model
@@ -120,7 +113,7 @@ class NeuralVocoder:
         self.audio, self.hop_length, self.device = audio, audio.hop_length, device
         self.half = precision.half_dtype(device, half)
         self.sigma, self.strength = sigma, strength
-        self.denoiser: Denoising | None = self.stages.denoiser(self.model, audio) if strength > 0 else None
+        self.denoiser = self._make_denoiser()
 
     @torch.inference_mode()
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:
@@ -155,16 +148,18 @@ class NeuralVocoder:
         audio, total = yield from timed_parts(steps, samples, self.device, self.half)
         return audio, self._numbers(lengths, total - denoising, denoising)
 
-    def with_settings(self, seed: int, sigma: float, strength: float) -> NeuralVocoder:
-        """Return a vocoder with the same model and other settings; the noise comes from each call's draws, not from the seed."""
+    def with_settings(self, sigma: float, strength: float) -> Vocoder:
+        """Return a vocoder with the same model, another deviation of the noise and another strength of the denoiser."""
         other = copy.copy(self)
         other.sigma, other.strength = sigma, strength
-        if strength > 0 and other.denoiser is None:
+        if strength == 0 or self.denoiser is None:
             with precision.separate_rng(self.device, 0):  # a denoiser runs its model
-                other.denoiser = self.stages.denoiser(self.model, self.audio)
-        elif strength == 0:
-            other.denoiser = None
+                other.denoiser = other._make_denoiser()
         return other
+
+    def _make_denoiser(self) -> Denoising | None:
+        make = self.stages.denoiser
+        return make(self.model, self.audio) if make and self.strength > 0 else None
 
     def _denoise(self, audio: Tensor) -> tuple[Tensor, float]:
         if self.denoiser is None:
@@ -175,55 +170,33 @@ class NeuralVocoder:
 
     def _numbers(self, lengths: Tensor, seconds: float, denoising: float) -> Numbers:
         rate = int(lengths.sum()) * self.hop_length / seconds
-        return {f"{self.flag}_items_per_sec": rate, f"{self.flag}_latency": seconds, "denoiser_latency": denoising}
+        numbers = {f"{self.flag}_items_per_sec": rate, f"{self.flag}_latency": seconds}
+        return numbers | ({"denoiser_latency": denoising} if self.stages.denoiser else {})
 
 
-class GriffinLimVocoder:
-    """Griffin-Lim, without a model: estimates phases from the mels. Initial phases are the same for every clip and batch."""
+def invert_mels(stft: TacotronSTFT, mels: Tensor, sigma: float, draws: Draws | None) -> Tensor:
+    """Vocode mels (B, M, T) by Griffin-Lim, which estimates phases; `sigma` has no effect."""
+    return limit(griffin_lim(mels, stft, generator=draws), predict_peak(mels, stft))
 
-    def __init__(self, audio: AudioConfig, device: torch.device, seed: int) -> None:
-        self.stft, self.device, self.seed = TacotronSTFT.from_config(audio).to(device), device, seed
 
-    @torch.inference_mode()
-    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:
-        audio, seconds = time_call(lambda: self._invert(mels, lengths), self.device)
-        return audio, self._numbers(lengths, seconds)
+def invert_in_parts(
+    stft: TacotronSTFT, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor], draws: Draws | None
+) -> Iterator[Tensor]:
+    """Yield the audio of invert_mels for one item in parts (1, n)."""
+    peak = predict_peak(mels, stft)
+    return (finish(limit(part, peak)) for part in griffin_lim_in_parts(mels, stft, draws))
 
-    def stream(
-        self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
-    ) -> Generator[Tensor, None, AudioAndNumbers]:
-        """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
-        (clip,) = self._clips(mels, lengths)
-        peak = predict_peak(clip, self.stft)
-        steps = (limit(part, peak) for part in griffin_lim_in_parts(clip, self.stft, self._generator()))
-        samples = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
-        audio, total = yield from timed_parts(steps, samples, self.device)
-        return audio, self._numbers(lengths, total)
 
-    def with_settings(self, seed: int, sigma: float, strength: float) -> GriffinLimVocoder:
-        """Return the same transform with initial phases of another seed; there is no noise and no denoiser to set."""
-        other = copy.copy(self)
-        other.seed = seed
-        return other
+# The vocoder without weights; its model is the transform that made the mels.
+WITHOUT_WEIGHTS = SpeechStage(
+    name=GRIFFIN_LIM, inference=VocoderInference(has_noise=False, vocode=invert_mels, stream=invert_in_parts)
+)
 
-    def _invert(self, mels: Tensor, lengths: Tensor) -> Tensor:
-        sounds = []
-        for clip in self._clips(mels, lengths):
-            whole = griffin_lim(clip, self.stft, generator=self._generator())[0]
-            sounds.append(limit(whole, predict_peak(clip, self.stft)))
-        return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
-    def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
-        """Return each item's mels (1, M, t), with n + 1 frames for n hops of sound."""
-        padded = F.pad(mels, (0, 1), value=SILENCE)
-        return [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
-
-    def _numbers(self, lengths: Tensor, seconds: float) -> Numbers:
-        rate = int(lengths.sum()) * self.stft.config.hop_length / seconds
-        return {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
-
-    def _generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed)
+def griffin_lim_of(acoustic: LoadedModel, device: torch.device) -> LoadedModel:
+    """Return Griffin-Lim for the mels of an acoustic model."""
+    audio = from_options(AudioConfig, acoustic.options)
+    return LoadedModel(WITHOUT_WEIGHTS, TacotronSTFT.from_config(audio).to(device), asdict(audio))
 
 
 def limit(audio: Tensor, peak: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError, UsageError
-from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
+from common.inference.config import DENOISING_STRENGTH
 from common.inference.evaluation import (
     Evaluators,
     HeldOutLine,
@@ -24,7 +24,7 @@ from common.inference.evaluation import (
     renditions_from_texts,
     renditions_from_true_mels,
 )
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder
+from common.inference.vocoders import LoadedModel, Vocoder, griffin_lim_of
 from common.quality import MEASURED
 from common.quality.report import System, capped_error_rate, summary
 from common.run import distributed
@@ -107,9 +107,9 @@ class Checkup:
     def _speak(self, loaded: LoadedModel, device: torch.device) -> tuple[list[Rendition], float]:
         """Synthesise an acoustic model's texts through Griffin-Lim, or a vocoder's audio from the recordings' mels."""
         if loaded.spec.role == "vocoder":
-            vocoder = NeuralVocoder(loaded, self.audio, device, False, SynthesisConfig.sigma_infer, DENOISING_STRENGTH)
+            vocoder = Vocoder(loaded, self.audio, device, strength=DENOISING_STRENGTH)
             return renditions_from_true_mels(self.items, vocoder, self.audio, device, SEED)
-        vocoders = {"sound": GriffinLimVocoder(self.audio, device, SEED)}
+        vocoders = {"sound": Vocoder(griffin_lim_of(loaded, device), self.audio, device)}
         return renditions_from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
 
     def _log_audio(self, system: System, iteration: int, log: Log) -> None:

@@ -237,7 +237,7 @@ def test_a_text_without_audio_is_an_error_of_no_other_request(engine: Engine) ->
 class LargeVocoder:
     """A vocoder whose memory does not suffice."""
 
-    def with_settings(self, seed: int, sigma: float, strength: float) -> "LargeVocoder":
+    def with_settings(self, sigma: float, strength: float) -> "LargeVocoder":
         return self
 
     def stream(self, *args: object) -> Any:

@@ -25,9 +25,10 @@ from common.inference.evaluation import (
     renditions_from_true_mels,
 )
 from common.inference.stages import MelBatch
-from common.inference.vocoders import GriffinLimVocoder
+from common.inference.vocoders import LoadedModel, Vocoder, griffin_lim_of
 from common.quality.words import word_errors
 from common.training.checkup import make_held_out_line, spread
+from models import REGISTRY
 from tests.common.inference.test_stages import Outputs, Reader, acoustic
 from tests.recipe import ROOT, skip_without_evaluators
 
@@ -67,7 +68,8 @@ def test_attention_is_described_item_by_item_and_may_stop_before_final_points() 
 def test_copy_synthesis_has_the_length_and_levels_of_the_recordings() -> None:
     audio = AudioConfig()
     items = [HeldOutLine("", load_audio(ROOT / f"corpus/clock/clock_00{number}.ogg", RATE)) for number in (22, 50)]
-    renditions, speed = renditions_from_true_mels(items, GriffinLimVocoder(audio, CPU, seed=0), audio, CPU, seed=0)
+    vocoder = Vocoder(griffin_lim_of(LoadedModel(REGISTRY["Tacotron2"], None, {}), CPU), audio, CPU)
+    renditions, speed = renditions_from_true_mels(items, vocoder, audio, CPU, seed=0)
     assert speed > 0
     for one, item in zip(renditions, items):
         assert item.recording is not None

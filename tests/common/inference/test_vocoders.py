@@ -17,14 +17,7 @@ from common.errors import DataError, UsageError
 from common.fast import FastWay, Request
 from common.inference.config import contradictions
 from common.inference.stages import Line, mels_from_texts, prepare_model
-from common.inference.vocoders import (
-    GriffinLimVocoder,
-    LoadedModel,
-    NeuralVocoder,
-    clips_of_one_length,
-    limit,
-    timed_parts,
-)
+from common.inference.vocoders import LoadedModel, Vocoder, clips_of_one_length, griffin_lim_of, limit, timed_parts
 from common.spec import VocoderInference
 from models import REGISTRY
 from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
@@ -33,20 +26,26 @@ from tests.common.training.test_fine_tuning import SIZES as TACOTRON2_SIZES
 from tests.common.training.test_fine_tuning import start_file
 
 
-def test_griffin_lim_begins_with_the_phases_of_its_seed_alone_and_in_a_batch() -> None:
-    mels, config = torch.randn(2, 4, 12) - 4, AudioConfig(n_mel_channels=4)
-    other = GriffinLimVocoder(config, CPU, seed=3).with_settings(8, 0.5, 0.1)
-    stft, lengths = TacotronSTFT.from_config(config), [12, 9]
-    sounds, numbers = other(mels, torch.tensor(lengths))
+def griffin_lim_vocoder() -> Vocoder:
+    options = {"n_mel_channels": 4}
+    loaded = griffin_lim_of(LoadedModel(REGISTRY["Tacotron2"], None, options), CPU)
+    return Vocoder(loaded, AudioConfig(**options), CPU, strength=0.1)
+
+
+def test_griffin_lim_begins_with_the_phases_of_each_item_alone_and_in_a_batch() -> None:
+    mels, stft, lengths = torch.randn(2, 4, 12) - 4, TacotronSTFT.from_config(AudioConfig(n_mel_channels=4)), [12, 9]
+    vocode = griffin_lim_vocoder()
+    sounds, numbers = vocode(mels, torch.tensor(lengths), Draws.of([(8, 0), (8, 1)], "vocoder", CPU))
     assert set(numbers) == {"griffin_lim_items_per_sec", "griffin_lim_latency"} and sounds.abs().max() <= 1.0
     for seed, item in product((8, 3), range(2)):
-        frames = lengths[item]
+        frames, keys = lengths[item], [(seed, item)]
         sample = torch.cat((mels, torch.full((2, 4, 1), SILENCE)), dim=2)[item : item + 1, :, : frames + 1]
-        wanted = griffin_lim(sample, stft, generator=torch.Generator().manual_seed(seed))[0]
-        wanted = limit(wanted, predict_peak(sample, stft))  # n + 1 frames make n hops
+        wanted = griffin_lim(sample, stft, generator=Draws.of(keys, "vocoder", CPU))
+        wanted = limit(wanted, predict_peak(sample, stft))[0]  # n + 1 frames make n hops
         assert torch.equal(sounds[item, : frames * 256], wanted) == (seed == 8)
-        parts, _ = exhaust(other.stream(mels[item : item + 1], torch.tensor([frames])))
-        assert torch.allclose(torch.cat(parts), wanted, atol=1e-6) == (seed == 8)
+        draws = Draws.of(keys, "vocoder", CPU)
+        parts, _ = exhaust(vocode.stream(mels[item : item + 1], torch.tensor([frames]), draws))
+        assert torch.allclose(torch.cat(parts), wanted, atol=1e-6)
 
 
 class Product(nn.Module):
@@ -60,7 +59,7 @@ class Product(nn.Module):
         return sigma * (self.weight @ mels)[:, 0].repeat_interleave(256, dim=1)
 
 
-def vocoder_of(calls: list[Request | float], strength: float, plain: bool, int8: bool = False) -> NeuralVocoder:
+def vocoder_of(calls: list[Request | float], strength: float, plain: bool, int8: bool = False) -> Vocoder:
     """A vocoder that notes the requests for its fast way, and the strengths of its denoiser."""
 
     def convert(model: nn.Module, request: Request) -> nn.Module:
@@ -75,7 +74,7 @@ def vocoder_of(calls: list[Request | float], strength: float, plain: bool, int8:
     ways = (FastWay(name="fast", phase="inference", applies=lambda *_: True, convert=convert, tolerance=0.0),)
     spec = argparse.Namespace(flag="product", inference=stages, fast_ways=ways)
     loaded = prepare_model(LoadedModel(spec, Product(), {}), Request(True, int8), plain)  # type: ignore[arg-type]
-    return NeuralVocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
+    return Vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
 
 def test_a_model_runs_in_the_precision_of_the_vocoder_and_int8_is_no_plain_way() -> None:
@@ -120,9 +119,7 @@ def test_parts_are_computed_without_gradients_and_end_at_the_samples() -> None:
 @pytest.mark.parametrize("strength", [0.0, 0.25, None])
 def test_a_stream_ends_at_the_length_of_its_clip_and_leaves_its_consumer_own_modes(strength: float | None) -> None:
     """Without a strength Griffin-Lim. Clips below MIN_FRAMES are lengthened with silence, which is no part of them."""
-    vocode = GriffinLimVocoder(AudioConfig(n_mel_channels=4), CPU, seed=3)
-    if strength is not None:
-        vocode = vocoder_of([], strength, plain=False)  # type: ignore[assignment]
+    vocode = griffin_lim_vocoder() if strength is None else vocoder_of([], strength, plain=False)
     mels = torch.randn(1, 4, 9)
     for frames in (1, 3, 5, 9):
         parts, (sound, numbers) = exhaust(vocode.stream(mels, torch.tensor([frames])))
@@ -149,13 +146,13 @@ SIZES = {"n_flows": 2, "n_early_every": 2, "WN_config": {"n_layers": 1, "n_chann
 SIZES |= {"n_mel_channels": 3, "hop_length": 4, "upsample_kernel_size": 8}
 
 
-def waveglow(strength: float = 0.0) -> NeuralVocoder:
+def waveglow(strength: float = 0.0) -> Vocoder:
     """An untrained model, whose audio is its noise through rotations."""
     spec = REGISTRY["WaveGlow"]
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = spec.build(**SIZES).eval()
-    return NeuralVocoder(LoadedModel(spec, model, {}), simple_voice().audio, CPU, False, 0.9, strength)
+    return Vocoder(LoadedModel(spec, model, {}), simple_voice().audio, CPU, False, 0.9, strength)
 
 
 def voice() -> Synthesizer:
@@ -178,10 +175,10 @@ def test_lines_and_pieces_of_one_text_differ_by_their_numbers_and_seeds() -> Non
 def test_audio_is_scaled_by_sigma_and_by_its_predicted_peak() -> None:
     mels, lengths, vocode = torch.randn(1, 3, 512), torch.tensor([512]), waveglow()
 
-    def audio(vocoder: NeuralVocoder) -> Tensor:
+    def audio(vocoder: Vocoder) -> Tensor:
         return vocoder(mels, lengths, Draws.of([(1, 0)], "vocoder", CPU))[0]
 
-    louder = vocode.with_settings(0, 1.8, 0.0)
+    louder = vocode.with_settings(1.8, 0.0)
     assert torch.allclose(audio(louder), 2 * audio(vocode), atol=1e-5)  # an untrained model is linear in its noise
     audio = torch.tensor([0.5, -2.0, 3.0])
     assert limit(audio, torch.tensor(2.0)).tolist() == [0.25, -1.0, 1.0]
@@ -257,7 +254,6 @@ def test_lines_have_the_seed_of_the_config_or_one_of_the_generator_and_a_voice_d
     assert first[0].seed == first[1].seed != second[0].seed
     torch.manual_seed(1)
     assert one.lines(["a", "b"]) == first
-    assert Synthesizer(one.acoustic, None, SynthesisConfig(seed=5), CPU).vocoder.seed == 5  # type: ignore[attr-defined]
 
 
 def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
