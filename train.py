@@ -14,7 +14,7 @@ if __name__ == "__main__":
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -37,10 +37,12 @@ from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.differences import resumed_otherwise, shared_clips
 from common.training.fine_tuning import warm_start
+from common.training.forecast import describe_plan, measure_run, memory_advice, write_figures
 from common.training.loader import end_workers
 from common.training.loop import Ending, RunTotals, any_process, log_epoch, train_epoch, way_back
 from common.training.optimization import Pace, batch_factor, freeze
 from common.training.options import BEST_BY, TrainOptions, small_step_note
+from common.training.rate_test import find_rate
 from common.training.state import Best, EpochTotals, TrainState, build_state
 from common.training.validation import check_loss, update_best, validate
 from compat.train import adjust_learning_rate, evaluating, get_last_checkpoint_filename, reduce_tensor, refuse  # noqa: F401
@@ -96,7 +98,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
         if not resumes_here:
             state.progress.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
-    with explain_out_of_memory(lambda: advise(state)):
+    with explain_out_of_memory(lambda: memory_advice(state)):
         if config.dry_run or config.find_lr:
             return try_out(state, stop)
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
@@ -106,36 +108,20 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
             return fit(state, log, stop)
 
 
-def advise(state: TrainState) -> str:
-    """Name flags with which a step that did not fit needs less memory."""
-    from common.training.forecast import memory_advice
-
-    return memory_advice(state)
-
-
 def try_out(state: TrainState, stop: StopRequest) -> bool:
-    """Measure a run instead of training. Returns False if a signal ended it, after which nothing is written."""
-    try:
-        with stop.at_once():
-            measure(state)
-    except Stopped:
-        return False
-    return True
-
-
-def measure(state: TrainState) -> None:
-    """Measure the plan of a run, its speed, or the effect of learning rates."""
-    from common.training.forecast import describe_plan, measure_run, write_figures
-    from common.training.rate_test import find_rate
-
+    """Measure the plan of a run, its speed, or the effect of learning rates. Returns False if a signal ended that, unwritten."""
     config, is_main = state.setup.options.run, state.setup.dist.is_main
-    if config.measure:
-        figures = measure_run(state, checkup_of(state))
+    with suppress(Stopped), stop.at_once():
+        if config.measure:
+            figures = measure_run(state, checkup_of(state))
+            if is_main:
+                write_figures(config.measure, figures)
+            return True
+        lines = [find_rate(state)] if config.find_lr else describe_plan(state)
         if is_main:
-            write_figures(config.measure, figures)
-        return
-    lines = [find_rate(state)] if config.find_lr else describe_plan(state)
-    print("\n".join(lines) + "\n" if is_main else "", end="")
+            print("\n".join(lines))
+        return True
+    return False
 
 
 def checkup_of(state: TrainState) -> Checkup | None:
@@ -235,7 +221,8 @@ def fit(state: TrainState, log: Log, stop: StopRequest) -> bool:
             last = not update_best_checkpoint(state, measures, log) or last
         progress.totals, saved = EpochTotals(), ""
         stopping = any_process(stop.is_requested, dist)
-        if last or stopping or (is_due(state) and not state.bad_validations):
+        is_due = epoch % plan.interval(options.checkpoints.epochs_per_checkpoint) == 0 and not state.bad_validations
+        if last or stopping or is_due:
             saved = save(state, final=last)
             restart(timer, state)
         if stopping and not last:
@@ -313,22 +300,16 @@ def end_epoch(state: TrainState, totals: RunTotals, log: Log, trained: bool) -> 
         plan.end_steps(done, progress.totals.seconds)
     plan.epochs = distributed.broadcast(plan.epochs, state.setup.dist)
     left = plan.time_left(done)
-    if left and not totals.rates:
+    if left and not totals.epochs:
         log.say(f"about {duration(left)} left; each epoch logs the seconds as time_left")
-    totals.add(log_epoch(state, log, left))
+    totals.epochs.append(log_epoch(state, log, left))
     # With a time limit nobody knows the number of epochs beforehand, so each tenth of the run has a line.
     if plan.minutes and 10 * done // plan.last > 10 * progress.epoch // plan.last:
-        loss = totals.last_epoch["train_loss"]
+        loss = totals.epochs[-1]["train_loss"]
         log.say(f"epoch {done} of {plan.last}, loss {loss:.3f}, about {duration(left)} left")
     if done == plan.last < state.setup.options.run.epochs:
         log.say(f"--max-minutes {plan.minutes:g}: epoch {progress.epoch} is the last, as another might not fit")
     return done >= plan.last
-
-
-def is_due(state: TrainState) -> bool:
-    """Return True if --epochs-per-checkpoint asks for one after this epoch."""
-    every = state.progress.plan.interval(state.setup.options.checkpoints.epochs_per_checkpoint)
-    return state.progress.epoch % every == 0
 
 
 def raise_fault(state: TrainState, log: Log, *, epoch_complete: bool) -> None:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from common.audio.stft import AudioConfig
 from common.errors import DataError, listed
-from common.spec import ModelSpec, Options
+from common.spec import ModelSpec, Options, SpeechStage
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around it
 UNBUILDABLE = (ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError)  # raised for malformed configs
@@ -27,7 +27,10 @@ SPARE_ELEMENTS, SPARE_TENSORS = 2**20, 1000  # on top of twice the file's own: l
 
 def clean_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights under the model's own names (no leading `module.` or `module.1.`), in float32 whatever the float type."""
-    return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
+    return {
+        WRAPPERS.sub("", name): value.float() if value.is_floating_point() else value
+        for name, value in state_dict.items()
+    }
 
 
 def current_layout(
@@ -74,10 +77,6 @@ def _form(value: Tensor) -> tuple[int | str, ...]:
     return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
 
 
-def _to_float32(value: Tensor) -> Tensor:
-    return value.float() if value.is_floating_point() else value
-
-
 def data_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint's settings of text and audio; those of audio that it lacks come from its config."""
     config = checkpoint.get("config", {})
@@ -86,7 +85,7 @@ def data_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def data_to_store(options: Options, spec: ModelSpec) -> dict[str, Any]:
+def data_to_store(options: Options, spec: SpeechStage) -> dict[str, Any]:
     """Return the settings of text and audio that a checkpoint stores, since inference has to share them with training."""
     return {name: options[name] for name in (*(field.name for field in fields(AudioConfig)), *spec.stored_options)}
 

@@ -32,7 +32,7 @@ from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tenso
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import atomic_write, is_current, read_object, remove_leftovers, write_text, writing
-from common.options import from_options, option, parse_options, section
+from common.options import changes, from_options, option, parse_options, section
 from common.progress import counted
 from common.spec import ModelSpec, Options
 
@@ -134,10 +134,7 @@ def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
     problems = []
     for folder in sorted(folder for folder in set(folders) if is_labelled(folder)):
         wanted, found = settings_of(config), _read_settings(folder / SETTINGS)
-        differing = [
-            f"{name} {found.get(name)}, now {value}" for name, value in wanted.items() if found.get(name) != value
-        ]
-        if differing:
+        if differing := changes(found, wanted):
             problems.append(f"{folder}: its mels were made with other audio settings: {'; '.join(differing)}")
     if problems:
         advice = "set the flags as they were, or delete the folder and prepare its mels again"

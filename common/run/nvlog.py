@@ -288,7 +288,7 @@ def _json_safe(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Real) else str(value)
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _check_step(step: Step) -> None:

@@ -27,7 +27,7 @@ from common.arguments import checked, positive, seed
 from common.checkpoint.files import load_checkpoint, save_copy
 from common.errors import DataError, UsageError
 from common.files import make_folder, writing
-from common.options import ABOVE_ZERO
+from common.options import ABOVE_ZERO, changes
 from common.progress import duration
 from common.run.interrupt import SaveTimer, StopRequest
 from common.run.nvlog import Log, NvLog
@@ -283,9 +283,8 @@ def resume(networks: Networks, path: Path, settings: Mapping[str, Any]) -> tuple
     way_out = f"repeat its command, or delete {path} to start anew"
     if not isinstance(saved, dict) or not isinstance(saved.get("settings"), dict):
         raise DataError(f"{path}: nothing to go on from; delete it to start anew")
-    if differing := [name for name, value in settings.items() if saved["settings"].get(name) != value]:
-        names = ", ".join(f"{name} {saved['settings'].get(name)}, now {settings[name]}" for name in differing)
-        raise DataError(f"{path}: began with {names}; {way_out}")
+    if differing := changes(saved["settings"], settings):
+        raise DataError(f"{path}: began with {', '.join(differing)}; {way_out}")
     try:
         networks.restore(saved["networks"])
         return int(saved["step"]), float(saved["seconds"])

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.errors import listed
+from common.options import flag_of
 from common.progress import counted
-from common.training.optimization import rate_at
+from common.training.optimization import last_rate
 from common.training.state import TrainState
 
 # Options that a checkpoint stores to compare them; those of RATE decide the learning rate of each step.
@@ -36,7 +37,7 @@ def resumed_otherwise(state: TrainState, checkpoint: Mapping[str, Any]) -> list[
     if now["lr_schedule"] != "cosine":  # the others do not depend on the end
         differing = [name for name in differing if name != "epochs"]
     lines = [
-        f"{_flag(name)} {_shown(now[name])}, where the checkpoint had {_shown(stored[name])}" for name in differing
+        f"{flag_of(name)} {_shown(now[name])}, where the checkpoint had {_shown(stored[name])}" for name in differing
     ]
     if now["list"] != stored.get("list"):
         lines.append(
@@ -49,19 +50,13 @@ def resumed_otherwise(state: TrainState, checkpoint: Mapping[str, Any]) -> list[
 
 def rate_leap(state: TrainState, before: float) -> list[str]:
     """Return a sentence on a learning rate that leaps from `before`, and on how to go on without."""
-    after = state.learning_rate
+    after, last = state.learning_rate, last_rate(state.setup.options.optimization, state.setup.pace)
     if before <= 0 or not math.isfinite(before) or after <= LEAP * before:
         return []
     return [
-        f"the learning rate leaps from {before:.2g} to {after:.2g} with these flags, and ends at {_last_rate(state):.2g}; to go on "
+        f"the learning rate leaps from {before:.2g} to {after:.2g} with these flags, and ends at {last:.2g}; to go on "
         f"without the leap: --lr-schedule constant --learning-rate {before:.2g} --warmup-steps 0 --lr-scaling none"
     ]
-
-
-def _last_rate(state: TrainState) -> float:
-    options, pace = state.setup.options, state.setup.pace
-    steps = pace.steps_per_epoch * options.run.epochs
-    return rate_at(options.optimization, pace, options.run.epochs - 1 / pace.steps_per_epoch, steps - 1)
 
 
 def clips_of(state: TrainState, part: str) -> list[str]:
@@ -77,10 +72,6 @@ def shared_clips(state: TrainState) -> list[str]:
         return []
     both = f"{counted(len(shared), 'clip')} of validation {'is' if len(shared) == 1 else 'are'} in training, too"
     return [f"{both}, which makes the validation loss too low: {listed(shared)}"]
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _shown(value: Any) -> str:

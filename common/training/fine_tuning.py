@@ -14,12 +14,14 @@ from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
 from common.checkpoint.weights import current_layout, data_of, load_weights
 from common.errors import DataError, UsageError
+from common.options import changes
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.optimization import select_names
 from common.training.options import TrainOptions
 from common.training.snapshot import config_difference
 
 ABSENT = object()
+AUDIO = [field.name for field in fields(AudioConfig)]
 
 
 def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, ignored: Sequence[str]) -> str:
@@ -42,18 +44,16 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     try:
         load_weights(model, {**weights, **fresh}, path)
     except DataError as error:
-        settings = (
-            "or take the file's settings"
-            if "config" in checkpoint
-            else "or name its sizes by flags, as it has no config"
-        )
-        hint = f"; leave what differs out with --ignore-layers REGEX, {settings}"
+        hint = "; leave what differs out with --ignore-layers REGEX, or take the file's settings"
+        if "config" not in checkpoint:
+            hint = (
+                "; leave what differs out with --ignore-layers REGEX, or name its sizes by flags, as it has no config"
+            )
         raise DataError(f"{error}{config_difference(checkpoint.get('config'), model)}{hint}") from None
     count = sum(value.numel() for value in weights.values())
     sentence = f"{path}: {count:,} weights as a warm start at epoch 0"
     anew = f"{len(fresh)} tensors start anew" if fresh else ""
-    audio = [name.name for name in fields(AudioConfig) if name.name in stored and name.name in options]
-    other = [f"{name} {stored[name]}, now {options[name]}" for name in audio if stored[name] != options[name]]
+    other = changes(stored, {name: options[name] for name in AUDIO if name in stored and name in options})
     mels = f"its mels have other settings: {', '.join(other)}" if other else ""
     return "; ".join(filter(None, (sentence, mels, anew, phrase, spec.assumed(stored, checkpoint.get("config", {})))))
 
@@ -71,7 +71,7 @@ def adopt_settings(
         return settings  # the warm start itself names the file that is missing
     checkpoint = load_checkpoint(source)
     stored, config = data_of(checkpoint), checkpoint.get("config", {})
-    text_and_audio = {*spec.stored_options, *(field.name for field in fields(AudioConfig))}
+    text_and_audio = {*spec.stored_options, *AUDIO}
     for name in text_and_audio & set(stored) & set(settings) - set(given):
         settings[name] = stored[name]
     text = {name: settings[name] for name in spec.stored_options if name in settings}
@@ -86,7 +86,11 @@ def adopt_settings(
         if name not in given:
             settings[name] = value
         elif given[name] != value and _is_size(name, value, spec) and not options.start.ignore_layers:
-            problems.append(_conflict(action, given[name], value, source))
+            flag = max(action.option_strings, key=len)
+            problems.append(
+                f"{flag}: {given[name]}, and {source} has {value}: leave {flag} out to take the file's settings, or leave what "
+                "differs out with --ignore-layers REGEX"
+            )
     if problems:
         raise UsageError("\n".join(problems))
     return settings
@@ -124,11 +128,3 @@ def _paths(config: Mapping[str, Any], marker: object) -> Iterator[tuple[str, ...
 def _is_size(name: str, value: Any, spec: ModelSpec) -> bool:
     """Return True if the shapes of weights depend on a setting: on an integer, or None for a size that is off."""
     return name not in spec.free_at_inference and not isinstance(value, (bool, float, str))
-
-
-def _conflict(action: argparse.Action, named: Any, value: Any, path: Path) -> str:
-    flag = max(action.option_strings, key=len)
-    return (
-        f"{flag}: {named}, and {path} has {value}: leave {flag} out to take the file's settings, or leave what differs out "
-        "with --ignore-layers REGEX"
-    )

@@ -21,7 +21,7 @@ from common.run.interrupt import StopRequest
 from common.run.nvlog import Log
 from common.spec import ModelBatch
 from common.training.loop import to_device, train_step
-from common.training.optimization import rate_at
+from common.training.optimization import last_rate, rate_at
 from common.training.options import DataConfig, small_step_note
 from common.training.sampler import load_batch, readable_steps, sampler_of
 from common.training.state import TrainState
@@ -40,8 +40,7 @@ def describe_plan(state: TrainState) -> list[str]:
     Runs forward and backward on the longest clips without changing weights; every process has to call it.
     """
     pace, dist, options = state.setup.pace, state.setup.dist, state.setup.options
-    data, epochs, optimization = options.data, options.run.epochs, options.optimization
-    count = pace.steps_per_epoch
+    data, epochs, count = options.data, options.run.epochs, pace.steps_per_epoch
     weights = list(state.model.parameters())
     trained = sum(weight.numel() for weight in weights if weight.requires_grad)
     lines = [
@@ -49,13 +48,14 @@ def describe_plan(state: TrainState) -> list[str]:
         f"on {dist.world_size} x {dist.device.type}, in {_name(state.setup.half)}",
         f"a step: {_step(pace.global_batch, dist.world_size, data)}; {_traffic(state, trained)}",
         f"an epoch: {counted(count, 'step')}; {counted(epochs, 'epoch')}: {counted(count * epochs, 'step')}",
-        f"learning rate: {rate_at(optimization, pace, 0, 0):.3g} in the first step, "
-        f"{rate_at(optimization, pace, epochs - 1 / count, count * epochs - 1):.3g} in the last",
+        f"learning rate: {rate_at(options.optimization, pace, 0, 0):.3g} in the first step, "
+        f"{last_rate(options.optimization, pace):.3g} in the last",
     ]
     if state.note:
         lines.append(state.note)
-    longest = longest_batch(state.loaders.training, data.batch_size)
-    lines.append(f"the longest clips' batch: {_shapes(longest)}")
+    longest: Any = longest_batch(state.loaders.training, data.batch_size)
+    tensors = {name: value for name, value in longest._asdict().items() if isinstance(value, Tensor)}
+    lines.append(f"the longest clips' batch: {', '.join(f'{n} {tuple(value.shape)}' for n, value in tensors.items())}")
     return lines + _memory(state, longest, data.batch_size)
 
 
@@ -109,15 +109,16 @@ def _memory(state: TrainState, longest: ModelBatch, batch_size: int) -> list[str
 
 def _peak(state: TrainState, batch: ModelBatch) -> int:
     """Measure the peak bytes of a forward and backward above those of weights and averages."""
-    moved = to_device(batch, state.setup.dist.device)
-    return memory.measure_peak(state.setup.dist.device, lambda: _forward_and_backward(state, moved))
+    device = state.setup.dist.device
+    moved = to_device(batch, device)
 
+    def forward_and_backward() -> None:
+        with precision.autocast(device, state.setup.half):
+            loss = state.setup.criterion(state.trained(*moved.inputs), moved.targets)
+        loss.backward()
+        state.optimizer.zero_grad()
 
-def _forward_and_backward(state: TrainState, batch: ModelBatch) -> None:
-    with precision.autocast(state.setup.dist.device, state.setup.half):
-        loss = state.setup.criterion(state.trained(*batch.inputs), batch.targets)
-    loss.backward()
-    state.optimizer.zero_grad()
+    return memory.measure_peak(device, forward_and_backward)
 
 
 def _traffic(state: TrainState, trained: int) -> str:
@@ -127,12 +128,6 @@ def _traffic(state: TrainState, trained: int) -> str:
     # A ring all-reduce sends 2 (n - 1) / n times the gradients: Patarasuk and Yuan 2009.
     ring = 2 * (state.setup.dist.world_size - 1) / state.setup.dist.world_size * 4 * trained
     return f"each process sends {size(ring)} of float32 gradients"
-
-
-def _shapes(batch: Any) -> str:
-    return ", ".join(
-        f"{name} {tuple(value.shape)}" for name, value in batch._asdict().items() if isinstance(value, Tensor)
-    )
 
 
 def _name(half: torch.dtype | None) -> str:

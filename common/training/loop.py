@@ -42,27 +42,21 @@ class Ending(Enum):
 
 
 class RunTotals:
-    """Totals of a run."""
+    """Totals of a run: the figures of its epochs and of its last validation."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
-        self.rates: list[float] = []
-        self.last_epoch: dict[str, float] = {}
+        self.epochs: list[dict[str, float]] = []
         self.validation: dict[str, float] = {}
-
-    def add(self, epoch: dict[str, float]) -> None:
-        """Count one more epoch."""
-        self.rates.append(epoch["train_items_per_sec"])
-        self.last_epoch = epoch
 
     def log(self, log: Log, iteration_rates: list[float]) -> None:
         """Record the totals under the empty step."""
         data = {"run_time": time.perf_counter() - self.start, **self.validation}
         if iteration_rates:
             data["train_steady_items_per_sec"] = steady_rate(iteration_rates)
-        if self.rates:
-            data["train_loss"] = self.last_epoch["train_loss"]
-            data["train_items_per_sec"] = sum(self.rates) / len(self.rates)
+        if self.epochs:
+            data["train_loss"] = self.epochs[-1]["train_loss"]
+            data["train_items_per_sec"] = statistics.fmean(epoch["train_items_per_sec"] for epoch in self.epochs)
         log.log((), data)
 
 
@@ -192,27 +186,23 @@ def skip_if_bad(
 
 
 def _find_fault(state: TrainState, result: StepResult) -> str:
+    if fault := _fault_of_loss(state, result.loss):
+        return fault
+    # The scaler skips a step that overflows and lowers its scale. At a tiny scale no gradient overflows: it really is NaN.
+    may_overflow = state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
+    return "" if math.isfinite(result.grad_norm) or may_overflow else f"gradient norm is {result.grad_norm}"
+
+
+def _fault_of_loss(state: TrainState, loss: float) -> str:
     most = state.setup.options.skipping.max_loss
-    if not math.isfinite(result.loss):
-        return f"loss is {result.loss}"
-    if most is not None and result.loss > most:
-        return f"loss is {result.loss:.6g}, above --max-loss {most:g},"
-    if not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
-        return f"gradient norm is {result.grad_norm}"
-    return ""
-
-
-def _overflow_may_pass(state: TrainState) -> bool:
-    """Return True if the scaler skips this step and lowers its scale. At a tiny scale no gradient overflows: it really is NaN."""
-    return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
+    if not math.isfinite(loss):
+        return f"loss is {loss}"
+    return f"loss is {loss:.6g}, above --max-loss {most:g}," if most is not None and loss > most else ""
 
 
 def _names(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[ModelBatch]) -> list[str]:
     """List the clips of the processes with a bad loss, or of all processes if only the gradient is bad."""
-    own, most = loss.item(), state.setup.options.skipping.max_loss
-    exploded = most is not None and own > most
-    all_at_fault = math.isfinite(result.loss) and (most is None or result.loss <= most)
-    at_fault = not math.isfinite(own) or exploded or all_at_fault
+    at_fault = _fault_of_loss(state, loss.item()) or not _fault_of_loss(state, result.loss)
     names = [name for batch in batches for name in batch.names] if at_fault else []
     return [name for of_process in distributed.gather(names, state.setup.dist) for name in of_process]
 

@@ -129,6 +129,12 @@ def rate_at(config: OptimizationConfig, pace: Pace, progress: float, iteration: 
     return rate * 0.5 * (1 + math.cos(math.pi * done))  # Loshchilov and Hutter 2017, arXiv:1608.03983
 
 
+def last_rate(config: OptimizationConfig, pace: Pace) -> float:
+    """Return the learning rate of the last step."""
+    steps = pace.steps_per_epoch
+    return rate_at(config, pace, config.epochs - 1 / steps, steps * config.epochs - 1)
+
+
 def batch_factor(config: OptimizationConfig, pace: Pace) -> float:
     """Return --lr-scaling's factor on the learning rate: the batch over the usual batch, to a power."""
     return (pace.global_batch / pace.usual_batch) ** LR_SCALINGS[config.lr_scaling]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -64,12 +64,13 @@ def validate(
     return result
 
 
-def _readable(loader: DataLoader, state: TrainState) -> Iterator[ModelBatch]:
-    """Yield batches up to the first that cannot be read, whose error becomes state.fault."""
+def _load(state: TrainState, read: Callable[[], ModelBatch | None]) -> ModelBatch | None:
+    """Return what read() loads; None after a clip that cannot be read, whose error becomes state.fault."""
     try:
-        yield from loader
+        return None if state.fault else read()
     except DataError as error:
         state.fault = error
+        return None
 
 
 def _readable_everywhere(loader: DataLoader, state: TrainState, stop: StopRequest | None) -> Iterator[ModelBatch]:
@@ -77,10 +78,10 @@ def _readable_everywhere(loader: DataLoader, state: TrainState, stop: StopReques
 
     With sharded weights they run each forward together: a process without a last batch runs one with the others and discards it.
     """
-    batches, sharded = _readable(loader, state), sharding.is_sharded(state.model)
+    batches, sharded = iter(loader), sharding.is_sharded(state.model)
     for _ in range(sampler_of(loader).batches_per_epoch()):
-        batch = next(batches, None)
-        spare = _load_dummy_batch(loader, state) if sharded and batch is None and state.fault is None else None
+        batch = _load(state, lambda: next(batches, None))
+        spare = _load(state, lambda: load_batch(loader, [0])) if sharded and batch is None else None
         if _must_end(state, stop):
             return
         if batch is not None:
@@ -97,15 +98,6 @@ def _must_end(state: TrainState, stop: StopRequest | None) -> bool:
     if faults:
         state.fault = state.fault or fault_elsewhere()
     return bool(faults or stops)
-
-
-def _load_dummy_batch(loader: DataLoader, state: TrainState) -> ModelBatch | None:
-    """Load a batch of one clip. Where it cannot be read, return None, and state.fault has the error."""
-    try:
-        return load_batch(loader, [0])
-    except DataError as error:
-        state.fault = error
-        return None
 
 
 def _evaluate(state: TrainState, batch: ModelBatch) -> tuple[Any, float]:

@@ -136,7 +136,7 @@ def test_a_preview_that_cannot_be_made_is_no_reason_to_stop() -> None:
 def test_run_totals() -> None:
     totals, notes = RunTotals(), Notes()
     for rate, loss in ((100.0, 3.0), (300.0, 2.0)):
-        totals.add({"train_items_per_sec": rate, "train_loss": loss})
+        totals.epochs.append({"train_items_per_sec": rate, "train_loss": loss})
     totals.validation = {"val_loss": 2.5, "val_items_per_sec": 50.0}
     totals.log(notes, [1.0] * 10 + [70.0, 90.0, 80.0])
     ((step, data),) = notes.records
