@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import DataError, UsageError
 from common.files import parse_json, read_content
-from common.options import ABOVE_ZERO, AT_LEAST_ONE, Check, add_fields
+from common.options import ABOVE_ZERO, AT_LEAST_ONE, Check, add_fields, flag_of
 from common.parser import Parser
 
 if TYPE_CHECKING:
@@ -69,18 +69,22 @@ def words_of(argv: Iterable[str], flags: Iterable[str]) -> list[str]:
     return taken
 
 
+def words_for(flag: str, value: Any, has_negation: bool = True) -> list[str]:
+    """Turn a flag's value into arguments: true is the bare flag, false its --no- form, None nothing, and a list several values."""
+    if value is None or (value is False and not has_negation):
+        return []
+    if isinstance(value, bool):
+        return [flag if value else _negation(flag)]
+    return [flag, *map(str, value)] if isinstance(value, list) else [flag, str(value)]
+
+
+def _negation(flag: str) -> str:
+    return f"--no-{flag.removeprefix('--')}"
+
+
 def option_argv(options: Mapping[str, Any]) -> list[str]:
-    """Turn options by name into arguments: true is the bare flag, false its --no- form, None nothing, and a list several values."""
-    argv: list[str] = []
-    for name, value in options.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            argv.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, list):
-            argv += [f"--{flag}", *map(str, value)] if value else []
-        elif value is not None:
-            argv += [f"--{flag}", str(value)]
-    return argv
+    """Turn options by name into arguments; an empty list counts as none."""
+    return [word for name, value in options.items() if value != [] for word in words_for(flag_of(name), value)]
 
 
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
@@ -199,14 +203,7 @@ def groups_argv(
 
 
 def _arguments(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:
-    if value is False:
-        negated = f"--no-{flag.removeprefix('--')}"
-        return [negated] if negated in parser._option_string_actions else []
-    if value is None:
-        return []
-    if value is True:
-        return [flag]
-    return [flag, *map(str, value)] if isinstance(value, list) else [flag, str(value)]
+    return words_for(flag, value, _negation(flag) in parser._option_string_actions)
 
 
 def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | None:

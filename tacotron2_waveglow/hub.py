@@ -41,13 +41,7 @@ class HubWaveGlow(WAVEGLOW):
         return audio
 
 
-def nvidia_tacotron2(
-    pretrained: bool = True,
-    checkpoint: str | None = None,
-    model_math: str = "fp32",
-    force_reload: bool = False,
-    **config: Any,
-) -> nn.Module:
+def nvidia_tacotron2(pretrained: bool = True, **options: Any) -> nn.Module:
     """Tacotron 2: infer(ids (B, S), lengths (B,)) gives mels (B, M, T), mel_lengths (B,) and alignments (B, K, S).
 
     Args:
@@ -55,31 +49,25 @@ def nvidia_tacotron2(
         checkpoint: a file to load instead of the embedded voice's; published checkpoints work too.
         model_math: "fp32", or "fp16" for half-precision weights, which need a GPU.
         force_reload: no effect, as nothing is downloaded.
-        config: keyword arguments of Tacotron2Config, only with pretrained=False; map_location, the model's device, always.
+        map_location: the model's device.
+        options: these, each of which may be left out, and with pretrained=False the keyword arguments of Tacotron2Config.
 
     Raises:
         UsageError: arguments that contradict each other.
         DataError: a file that is missing or holds another model.
     """
-    return _model(HubTacotron2, "Tacotron2", pretrained, checkpoint, model_math, config)
+    return _model(HubTacotron2, "Tacotron2", pretrained, **options)
 
 
-def nvidia_waveglow(
-    pretrained: bool = True,
-    checkpoint: str | None = None,
-    model_math: str = "fp32",
-    force_reload: bool = False,
-    **config: Any,
-) -> nn.Module:
+def nvidia_waveglow(pretrained: bool = True, **options: Any) -> nn.Module:
     """WaveGlow: infer(mels (B, M, T), sigma=1.0) gives audio (B, N). Arguments and errors are those of nvidia_tacotron2.
 
     As published, n_layers, kernel_size and n_channels of WN may stand beside the other keyword arguments, and
     `waveglow.remove_weightnorm(waveglow)` may be called, but changes nothing. A model takes the mels of its own voice.
     """
-    inner = {name: config.pop(name) for name in ("n_layers", "kernel_size", "n_channels") if name in config}
-    if inner:
-        config["WN_config"] = {**config.get("WN_config", {}), **inner}
-    return _model(HubWaveGlow, "WaveGlow", pretrained, checkpoint, model_math, config)
+    if inner := {name: options.pop(name) for name in ("n_layers", "kernel_size", "n_channels") if name in options}:
+        options["WN_config"] = options.get("WN_config", {}) | inner
+    return _model(HubWaveGlow, "WaveGlow", pretrained, **options)
 
 
 def nvidia_tts_utils() -> TextUtils:
@@ -110,16 +98,22 @@ class TextUtils:
 
 
 def _model(
-    build: Any, name: str, pretrained: bool, checkpoint: str | None, model_math: str, config: dict[str, Any]
+    build: type[nn.Module],
+    name: str,
+    pretrained: bool,
+    checkpoint: str | None = None,
+    model_math: str = "fp32",
+    force_reload: bool = False,
+    map_location: str | torch.device | None = None,
+    **config: Any,
 ) -> nn.Module:
     spec = replace(REGISTRY[name], build=build)
-    device = config.pop("map_location", None)
     if model_math not in MODEL_MATH:
         raise UsageError(f"model_math: {model_math!r}, expected one of {', '.join(MODEL_MATH)}")
     if not pretrained:
         if checkpoint is not None:
             raise UsageError(f"checkpoint: {checkpoint!r} with pretrained=False; leave one of them out")
-        return build_model(spec, config).eval().to(device, MODEL_MATH[model_math])
+        return build_model(spec, config).eval().to(map_location, MODEL_MATH[model_math])
     if config:
         names = ", ".join(config)
         if unknown := [key for key in config if key not in spec.config_from_options(default_options())]:
@@ -128,4 +122,4 @@ def _model(
     path = Path(checkpoint) if checkpoint else EMBEDDED / f"{spec.flag}.safetensors"
     if not path.is_file():
         raise DataError(f"{path}: no such file, expected a checkpoint of {name}")
-    return restore_model(spec, load_checkpoint(path), path).eval().to(device, MODEL_MATH[model_math])
+    return restore_model(spec, load_checkpoint(path), path).eval().to(map_location, MODEL_MATH[model_math])

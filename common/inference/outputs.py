@@ -240,9 +240,11 @@ def cut_cues(words: Sequence[Word]) -> Iterator[list[Word]]:
     """Cut words into cues: at the ends of sentences, at long silences, and where a cue would be too long."""
     cue: list[Word] = []
     for word in words:
-        if cue and (word.start - cue[-1].end > _longest_gap(cue[-1].text) or not _fits([*cue, word])):
-            yield cue
-            cue = []
+        if cue:
+            longest_gap = SENTENCE_GAP if ends_sentence(cue[-1].text) else LONGEST_GAP
+            if word.start - cue[-1].end > longest_gap or not _fits([*cue, word]):
+                yield cue
+                cue = []
         cue.append(word)
     if cue:
         yield cue
@@ -253,10 +255,6 @@ def timestamp(seconds: float, is_vtt: bool) -> str:
     milliseconds = int(seconds * 1000 + 1e-6)  # 1.001 s are 1000.99… ms
     minutes, rest = divmod(milliseconds, 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{'.' if is_vtt else ','}{rest % 1000:03}"
-
-
-def _longest_gap(word: str) -> float:
-    return SENTENCE_GAP if ends_sentence(word) else LONGEST_GAP
 
 
 def _fits(cue: Sequence[Word]) -> bool:

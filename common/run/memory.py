@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,17 +146,8 @@ def _container_limits() -> Iterator[int]:
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
             if folder.is_relative_to(root):
-                yield from _number_in(folder / file)
-
-
-def _number_in(file: Path) -> Iterator[int]:
-    """Yield the number in a file; nothing if the file is missing or holds a word such as "max"."""
-    try:
-        text = file.read_text().strip()
-    except OSError:
-        return
-    if text.isdecimal():
-        yield int(text)
+                with suppress(OSError, ValueError):  # there may be no such file, or a word in it, such as "max"
+                    yield int((folder / file).read_text())
 
 
 def smaller_batch(batch_size: int, fixed_bytes: int, peak_bytes: int, available_bytes: int) -> int:
@@ -206,15 +197,9 @@ def explain_out_of_memory(describe: Callable[[], str]) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not precision.is_out_of_memory(error):
             raise
-        raise DataError(_out_of_memory(error, describe)) from None
-
-
-def _out_of_memory(error: BaseException, describe: Callable[[], str]) -> str:
-    message = str(error)
-    if match := REQUESTED_BYTES.search(message):
-        request = f"no room for {int(match[1]) / 1e9:,.2f} GB more; "
-    elif match := REQUESTED_SIZE.search(message):
-        request = f"no room for {match[1]} more; "
-    else:
-        request = ""
-    return f"out of memory: {request}{describe()}"
+        request, message = "", str(error)
+        if match := REQUESTED_BYTES.search(message):
+            request = f"no room for {int(match[1]) / 1e9:,.2f} GB more; "
+        elif match := REQUESTED_SIZE.search(message):
+            request = f"no room for {match[1]} more; "
+        raise DataError(f"out of memory: {request}{describe()}") from None

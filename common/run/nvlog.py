@@ -268,11 +268,6 @@ class NvLog(Log):
         return format(value, spec or ("d" if isinstance(value, Integral) else ".6g"))
 
 
-def _is_torn(line: str) -> bool:
-    """Return True if a last line without a line feed is the incomplete record of a killed run."""
-    return (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None
-
-
 def parse_line(line: str) -> dict[str, Any] | None:
     """Parse the record of a line; None where it has none."""
     try:
@@ -307,7 +302,8 @@ def _end_last_line(file: BinaryIO) -> None:
     file.seek(0)
     content = file.read()
     start = content.rfind(b"\n") + 1
-    if _is_torn(content[start:].decode(errors="replace")):
+    line = content[start:].decode(errors="replace")
+    if (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None:  # of a killed run
         file.truncate(start)
-    elif content[start:]:
+    elif line:
         file.write(b"\n")

@@ -101,7 +101,9 @@ class Checkup:
             found["mel_distance"] = mel_distance(outputs, self.audio)
         log.log((state.progress.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
         log.scalars("evaluation", found, state.progress.iteration)
-        self._log_audio(system, state.progress.iteration, log)
+        for number, line in enumerate(system.lines):
+            sound = torch.from_numpy(line.sound)
+            log.audio(f"evaluation/{number}", sound, state.progress.iteration, self.audio.sampling_rate)
         return found
 
     def _speak(self, loaded: LoadedModel, device: torch.device) -> tuple[list[Rendition], float]:
@@ -111,10 +113,6 @@ class Checkup:
             return renditions_from_true_mels(self.items, vocoder, self.audio, device, SEED)
         vocoders = {"sound": Vocoder(griffin_lim_of(loaded, device), self.audio, device)}
         return renditions_from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
-
-    def _log_audio(self, system: System, iteration: int, log: Log) -> None:
-        for number, line in enumerate(system.lines):
-            log.audio(f"evaluation/{number}", torch.from_numpy(line.sound), iteration, self.audio.sampling_rate)
 
 
 def measures_of(system: System) -> dict[str, float]:

@@ -102,9 +102,10 @@ def find_rate(state: TrainState) -> str:
 
     step = level_losses(loss_at, first_steps(state.loaders.training, BATCHES))
     result = range_test(step, growing_rates())
-    path = plot_path(options.run.output, state.setup.spec.name)
+    name = state.setup.spec.name
+    path = options.run.output / f"learning_rate_{name}.png"
     if state.setup.dist.is_main:
-        write(result, path, state.setup.spec.name)
+        write(result, path, name)
     return (
         f"--find-lr: the smoothed loss is lowest at a rate of {result.limit:.2g}, after {len(result.points)} steps; "
         f"a tenth of it is a safe choice: --learning-rate {result.suggestion:.2g}; {path}"
@@ -158,8 +159,3 @@ def plot(result: RangeTest, title: str) -> Figure:
     axes.set_ylim(low - 0.2 * (high - low + 1e-9), high + 0.5 * (high - low + 1e-9))
     axes.legend()
     return figure
-
-
-def plot_path(output: Path, model_name: str) -> Path:
-    """Return the path of the plot."""
-    return output / f"learning_rate_{model_name}.png"

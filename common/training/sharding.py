@@ -33,9 +33,12 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
 
     # The models' outputs are views, but no code writes into them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
-            _leave_weights_in_place(module)
+            # On a GPU it moves the gathered weights to a block of its own. FSDP gathers each step's weights into the memory of the
+            # first ones: an LSTM that reads a block would read those forever.
+            module.flatten_parameters = lambda: None  # type: ignore[method-assign]
     for tensor in model.state_dict().values():
         torch_dist.broadcast(tensor, src=0)  # other processes have other random weights
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
@@ -46,15 +49,6 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
             fully_shard(block, mesh=mesh, offload_policy=policy)
     fully_shard(model, mesh=mesh, offload_policy=policy)
     return model
-
-
-def _leave_weights_in_place(rnn: nn.RNNBase) -> None:
-    """Turn off flatten_parameters, which on a GPU moves the gathered weights to a block of its own.
-
-    FSDP gathers each step's weights into the memory of the first ones: an LSTM that reads a block would read those forever.
-    """
-    warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
-    rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]
 
 
 def is_sharded(model: nn.Module) -> bool:
