@@ -24,18 +24,14 @@ from common.training.loader import ErrorsAsItems, Loader, Loaders, fitting_worke
 from common.training.optimization import Pace
 from common.training.options import DataConfig, TrainOptions
 from common.training.sampler import EpochBatches, sampler_of
-from models import get_spec, published_of
+from models import published_of
 
 STOP_WAIT = 4.0  # seconds that a batch may still take after a request to stop
 TIMEOUT_SHARE = 0.9  # of --timeout-minutes: before other processes stop waiting for this one
 
 
-def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
+def get_dataset(spec: ModelSpec, options: Options, filelist: Path) -> SpeechDataset:
     """Build the dataset of a filelist. Raises DataError that lists all missing files, or all rows that training refuses."""
-    return _dataset(get_spec(name), options, filelist)
-
-
-def _dataset(spec: ModelSpec, options: Options, filelist: Path) -> SpeechDataset:
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
     try:
@@ -88,13 +84,13 @@ def get_loader(
     return loader
 
 
-def get_loaders(options: TrainOptions, dist: Dist, stop: StopRequest | None = None) -> Loaders:
+def get_loaders(spec: ModelSpec, options: TrainOptions, dist: Dist, stop: StopRequest | None = None) -> Loaders:
     """Build both loaders of a run, which has a seed. Raises DataError if a process would have no clip."""
-    spec, config, seed = get_spec(options.model_name), options.data, options.run.seed
+    config, seed = options.data, options.run.seed
     assert seed is not None
     settings = {**options.model, "dataset_path": config.dataset_path, "seed": seed}
     filelists = (config.training_files, config.validation_files)
-    training, validation = (_dataset(spec, settings, filelist) for filelist in filelists)
+    training, validation = (get_dataset(spec, settings, filelist) for filelist in filelists)
     if len(training) < dist.world_size:
         raise DataError(
             f"{config.training_files}: {counted(len(training), 'clip')}, expected at least one for each of {dist.world_size} "

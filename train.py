@@ -88,7 +88,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
         refuse_checkpoints(config.output, spec.name, options.checkpoints.resume_from_last)
     options = replace(options, run=replace(config, seed=seed))
     precision.seed_everything(seed + dist.rank)
-    loaders = get_loaders(options, dist, stop)
+    loaders = get_loaders(spec, options, dist, stop)
     state, start_note = make_state(spec, options, dist, loaders.pace, warm=start.path is None)
     state.loaders, state.threads = loaders, threads
     notes = shared_clips(state)

@@ -7,8 +7,9 @@ import os
 import select
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from common.start import after_imports
 from common.system import IS_POSIX
@@ -47,6 +48,11 @@ def listed(items: Iterable[str], most: int = NAMES_SHOWN, kind: str = "") -> str
     """Join names by commas; of more than `most` the first ones and a count: "a, b and 3 more", followed by `kind`."""
     names = list(items)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more{kind}" if len(names) > most else "")
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """List the settings that differ from those before, each with both values."""
+    return [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
 
 
 class UsageError(ValueError):

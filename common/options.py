@@ -198,11 +198,6 @@ def given_fields(config: type, options: Mapping[str, Any]) -> dict[str, Any]:
     return {field_name: options[name] for field_name, name in names.items() if name in options}
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List the settings that differ from those before, each with both values."""
-    return [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
-
-
 @cache
 def _hints(config: Any) -> dict[str, Any]:
     return get_type_hints(config)

@@ -54,7 +54,7 @@ def options(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_clip_is_a_one_line_error_in_any_process(options, tmp_path, workers):
-    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    dataset = get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt")
     soundfile.write(tmp_path / "2.wav", np.zeros((RATE, 2)), RATE)  # after the check of all clips
     batches = iter(get_loader(dataset, DataConfig(num_workers=workers), 0, CPU, training=False))
     assert next(batches).names == (f"{tmp_path}/0.wav",)
@@ -112,13 +112,13 @@ def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path
 
 
 def loader_with(collate, options, folder):
-    dataset = get_dataset("WaveGlow", options, folder / "list.txt")
+    dataset = get_dataset(REGISTRY["WaveGlow"], options, folder / "list.txt")
     dataset.collate = collate
     return get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
 
 
 def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
-    calls, collate = itertools.count(1), get_dataset("WaveGlow", options, tmp_path / "list.txt").collate
+    calls, collate = itertools.count(1), get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt").collate
     loader = loader_with(lambda items: _Dying() if next(calls) > 4 else collate(items), options, tmp_path)
     assert len(list(loader)) == 4  # counted in the worker
     with pytest.raises(DataError, match=LOST):
@@ -127,10 +127,10 @@ def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
 
 def test_each_process_needs_a_clip(tmp_path):
     words = [*flags("WaveGlow", tmp_path, training=1), "--seed", "1"]
-    training, _ = parse_training_arguments(words, REGISTRY, "")
+    training, spec = parse_training_arguments(words, REGISTRY, "")
     message = "training.txt: 1 clip, expected at least one for each of 2 processes: lower the number of processes"
     with pytest.raises(DataError, match=message):
-        get_loaders(training, CPU._replace(world_size=2))
+        get_loaders(spec, training, CPU._replace(world_size=2))
 
 
 class _Unsendable:
@@ -162,7 +162,7 @@ def test_a_batch_that_cannot_be_handed_over_is_an_error(
 def test_the_wait_for_a_batch_ends(options, tmp_path, monkeypatch, stopped):
     """With --timeout-minutes, or soon after a request to stop."""
     monkeypatch.setattr(data_functions, "STOP_WAIT", 2.0)
-    dataset, stop = get_dataset("WaveGlow", options, tmp_path / "list.txt"), StopRequest()
+    dataset, stop = get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt"), StopRequest()
     dataset.collate = lambda items: time.sleep(60)
     dist = CPU._replace(timeout=timedelta(seconds=600 if stopped else 4 / data_functions.TIMEOUT_SHARE))
     stop.signal = signal.SIGTERM if stopped else None
@@ -177,7 +177,7 @@ def test_a_signal_to_a_worker_that_starts(options, tmp_path, monkeypatch, capfd,
     start = loader.Worker.start
     monkeypatch.setattr(loader.Worker, "start", lambda self: start(self) or os.kill(self.pid, number))
     batches = get_loader(
-        get_dataset("WaveGlow", options, tmp_path / "list.txt"), DataConfig(num_workers=2), 0, CPU, False
+        get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt"), DataConfig(num_workers=2), 0, CPU, False
     )
     if number == signal.SIGTERM:
         assert len(list(batches)) == 4
@@ -191,7 +191,7 @@ def test_a_signal_to_a_worker_that_starts(options, tmp_path, monkeypatch, capfd,
 
 def test_too_few_open_files_are_one_error(options, tmp_path, capfd):
     batches = get_loader(
-        get_dataset("WaveGlow", options, tmp_path / "list.txt"), DataConfig(num_workers=3), 0, CPU, False
+        get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt"), DataConfig(num_workers=3), 0, CPU, False
     )
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, limits[1]))
@@ -208,7 +208,7 @@ def test_too_few_open_files_are_one_error(options, tmp_path, capfd):
 
 def test_a_worker_leaves_the_signals_of_a_group_to_the_main_process(options, tmp_path):
     loader_of_one = get_loader(
-        get_dataset("WaveGlow", options, tmp_path / "list.txt"), DataConfig(num_workers=1), 0, CPU, False
+        get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt"), DataConfig(num_workers=1), 0, CPU, False
     )
     batches = iter(loader_of_one)
     next(batches)
@@ -224,7 +224,7 @@ def test_a_worker_leaves_the_signals_of_a_group_to_the_main_process(options, tmp
 )
 def test_as_many_workers_as_fit_into_shared_memory(options, tmp_path, monkeypatch, free, processes, workers):
     """A segment has 4000 samples and 16 frames of 80 mels, each of 4 bytes: 21,120; a batch of 8 has 168,960."""
-    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    dataset = get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt")
     assert loader.size_of(dataset[Key(0, 0)]) == 21_120
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free // 10, f_frsize=10))
     monkeypatch.setattr(loader, "SHARED_MEMORY", tmp_path)
@@ -240,7 +240,7 @@ def problems(model: str, folder: Path, rows: list[str], **options: object) -> li
     path = folder / "list.txt"
     path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     with pytest.raises(DataError) as error:
-        get_dataset(model, OPTIONS | options, path)
+        get_dataset(REGISTRY[model], OPTIONS | options, path)
     return [line.removeprefix(f"{path}:") for line in str(error.value).splitlines()]
 
 
@@ -302,7 +302,7 @@ def test_a_clip_as_long_as_the_limit_is_accepted(tmp_path: Path) -> None:
 def test_a_higher_limit_accepts_the_clip(tmp_path: Path, model: str) -> None:
     long = sound(tmp_path / "long.wav", 601 * 22050)
     (tmp_path / "list.txt").write_text(f"{long}|words\n")
-    assert len(get_dataset(model, OPTIONS | {"longest_clip": 601.5}, tmp_path / "list.txt")) == 1
+    assert len(get_dataset(REGISTRY[model], OPTIONS | {"longest_clip": 601.5}, tmp_path / "list.txt")) == 1
     for limit in (0, float("nan")):
         with pytest.raises(UsageError, match=r"--longest-clip: .*, expected more than 0"):
-            get_dataset(model, OPTIONS | {"longest_clip": limit}, tmp_path / "list.txt")
+            get_dataset(REGISTRY[model], OPTIONS | {"longest_clip": limit}, tmp_path / "list.txt")

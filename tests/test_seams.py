@@ -38,8 +38,8 @@ CPU = Dist(0, 0, 1, torch.device("cpu"))
 def test_learning_rates_scale_from_the_published_batch_of_the_precision(
     model: str, words: list[str], usual: int, tmp_path: Path
 ) -> None:
-    options, _ = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
-    pace = get_loaders(options, CPU).pace
+    options, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
+    pace = get_loaders(spec, options, CPU).pace
     assert (pace.steps_per_epoch, pace.global_batch, pace.usual_batch) == (2, 2, usual)
 
 

@@ -174,7 +174,7 @@ def run(tmp_path: Path) -> Any:
     def build(model: str, words: str = "") -> tuple[Any, TrainState]:
         every = [*flags(model, tmp_path / model), *words.split()]
         args, spec = parse_training_arguments([word for word in every if word != "--cpu"], REGISTRY, "")
-        loaders = get_loaders(args, Dist(0, 0, 1, CPU))
+        loaders = get_loaders(spec, args, Dist(0, 0, 1, CPU))
         torch.manual_seed(5)
         state, _ = make_state(spec, args, Dist(0, 0, 1, GPU), Pace(2, 2, 2), warm=False)
         state.loaders = loaders

@@ -30,9 +30,9 @@ from common.audio.audio_processing import count_samples, load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
-from common.errors import DataError, UsageError, exit_on_user_error, join_problems
+from common.errors import DataError, UsageError, changes, exit_on_user_error, join_problems
 from common.files import atomic_write, is_current, read_object, remove_leftovers, write_text, writing
-from common.options import changes, from_options, option, parse_options, section
+from common.options import from_options, option, parse_options, section
 from common.progress import counted
 from common.spec import ModelSpec, Options
 

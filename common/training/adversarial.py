@@ -25,9 +25,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from common.arguments import checked, positive, seed
 from common.checkpoint.files import load_checkpoint, save_copy
-from common.errors import DataError, UsageError
+from common.errors import DataError, UsageError, changes
 from common.files import make_folder, writing
-from common.options import ABOVE_ZERO, changes
+from common.options import ABOVE_ZERO
 from common.progress import duration
 from common.run.interrupt import SaveTimer, StopRequest
 from common.run.nvlog import Log, NvLog

@@ -13,8 +13,7 @@ from torch import nn
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
 from common.checkpoint.weights import current_layout, data_of, load_weights
-from common.errors import DataError, UsageError
-from common.options import changes
+from common.errors import DataError, UsageError, changes
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.optimization import select_names
 from common.training.options import TrainOptions

@@ -93,7 +93,7 @@ def test_rows_that_training_refuses_are_refused_before(tmp_path: Path, voice: Pa
     with pytest.raises(DataError) as early:
         prepare(tmp_path, "--dataset", "voice", ".")
     with pytest.raises(DataError) as late:
-        get_dataset("Tacotron2", {"dataset_path": str(tmp_path)}, tmp_path / "list.txt")
+        get_dataset(REGISTRY["Tacotron2"], {"dataset_path": str(tmp_path)}, tmp_path / "list.txt")
     ours, theirs = ([line.partition(": ")[2] for line in str(one.value).splitlines()] for one in (early, late))
     assert ours[:-1] == theirs  # the last line is advice
     words = ("{", "nothing to speak", "symbols for 0.50 s", "50 samples, expected at least 513")

@@ -33,7 +33,7 @@ CPU = Dist(0, 0, 1, torch.device("cpu"))
 
 def build_run(model: str, folder: Path, *words: object):
     options, spec = parse_training_arguments([*flags(model, folder, 8), *map(str, words)], REGISTRY, "")
-    loaders = get_loaders(options, CPU)
+    loaders = get_loaders(spec, options, CPU)
     state = train.make_state(spec, options, CPU, loaders.pace)[0]
     state.loaders = loaders
     return state, loaders.training
