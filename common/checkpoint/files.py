@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import _codecs
 import errno
-import importlib
-import importlib.util
 import json
 import os
 import re
@@ -17,16 +15,16 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from common.checkpoint import fields as checkpoint_fields
 from common.checkpoint.tensors import DamagedFileError, checksum, load_tensors, save_tensors
-from common.errors import DataError, UsageError, explain_refusal, listed
+from common.errors import DataError, explain_refusal, listed
 from common.files import atomic_link, atomic_write, remove_leftovers
 
 FAULTS_SHOWN = 8
@@ -107,15 +105,10 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
             _update_link(Path(link), path)
 
 
-def has_safetensors() -> bool:
-    """True where the package safetensors is installed."""
-    return importlib.util.find_spec("safetensors") is not None
-
-
 def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
     """Write a converted checkpoint; a .safetensors file gets only the weights and the entries of DESCRIBED.
 
-    Raises DataError where the system refuses to write, UsageError where the package safetensors is missing.
+    Raises DataError where the system refuses to write.
     """
     path = Path(path)
     with explain_refusal(f"{path}: cannot write the checkpoint", "free the disk or choose another place"):
@@ -123,12 +116,13 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
             with atomic_write(path) as file:
                 save_tensors(dict(checkpoint), file)
             return
-        package = _safetensors(path, ".torch")
         described = {key: json.dumps(checkpoint[key], default=plain) for key in DESCRIBED if key in checkpoint}
         weights = {  # safetensors refuses tensors that share memory, and views
             name: value.clone(memory_format=torch.contiguous_format) for name, value in checkpoint["state_dict"].items()
         }
-        content = package.save(weights, metadata={"format": "pt", **described, CHECKSUM: checksum(weights, described)})
+        content = safetensors.torch.save(
+            weights, metadata={"format": "pt", **described, CHECKSUM: checksum(weights, described)}
+        )
         with atomic_write(path) as file:
             file.write(content)
 
@@ -138,8 +132,7 @@ def load_checkpoint(path: Path, *, resuming: bool = False) -> dict[str, Any]:
 
     Malformed entries that only resuming needs are an error with `resuming`, and left out otherwise.
 
-    Raises DataError if the file is missing, damaged, truncated, not a checkpoint, or pickles anything but plain data; UsageError
-    for a .safetensors file without the package safetensors.
+    Raises DataError if the file is missing, damaged, truncated, not a checkpoint, or pickles anything but plain data.
     """
     path = Path(path)
     if not path.is_file():
@@ -167,20 +160,9 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def _safetensors(path: Path, part: str = "") -> ModuleType:
-    """Import the optional package safetensors. Raises UsageError where it is not installed."""
-    try:
-        return importlib.import_module(f"safetensors{part}")
-    except ImportError:
-        raise UsageError(
-            f"{path}: {SAFETENSORS} files need a package that is not here: pip install safetensors"
-        ) from None
-
-
 def _load_safetensors(path: Path, resuming: bool) -> dict[str, Any]:
-    package = _safetensors(path)
     try:
-        with package.safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             # copies, since products round differently with the unaligned addresses of the file
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)

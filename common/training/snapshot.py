@@ -95,12 +95,9 @@ def save_best(state: TrainState) -> None:
 
 
 def save_final_weights(state: TrainState) -> None:
-    """Write the weights that inference uses to checkpoint_{model}_{epoch}.safetensors; every process has to call it.
-
-    Without the package safetensors nothing is written.
-    """
+    """Write the weights that inference uses to checkpoint_{model}_{epoch}.safetensors; every process has to call it."""
     checkpoint = _describe(state) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
-    if state.setup.dist.is_main and files.has_safetensors():
+    if state.setup.dist.is_main:
         files.save_copy(
             files.final_weights_path(state.setup.options.run.output, state.setup.spec.name, state.progress.epoch),
             checkpoint,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -253,15 +252,3 @@ def test_other_peoples_safetensors(tmp_path: Path, capsys) -> None:
         read = load_checkpoint(tmp_path / f"{name}.safetensors")
         assert list(read) == ["state_dict"] and differences(dict(sorted(read["state_dict"].items())), expected) == []
         assert inspect_json(tmp_path / f"{name}.safetensors", capsys)["layout"] == "safetensors"
-
-
-@pytest.mark.parametrize("words", [["convert", "in.pt", "out.safetensors"], ["inspect", "in.safetensors"]])
-def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch, words: list[str]) -> None:
-    write_pt(tmp_path / "in.pt", small())
-    save_file(small()["state_dict"], tmp_path / "in.safetensors")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "safetensors", None)  # Python's own way to make an import fail
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(UsageError, match="need a package that is not here: pip install safetensors"):
-        command.main(words)
-    assert not Path("out.safetensors").exists()
