@@ -68,7 +68,7 @@ class EvaluationOptions(SpeakingOptions):
     )
     dataset_path: str = option("./", "folder that the filelist's paths are relative to")
     output: Path = option(Path("output/evaluation"), "folder of the report", "-o")
-    lines: int | None = option(None, "evaluate only N lines, evenly spaced (default: all)", type=positive, metavar="N")
+    lines: int | None = option(None, "evaluate only N lines, evenly spaced (default: all)", type=positive)
     without: list[str] = option(
         [],
         "measures to leave out: asr (word errors), mos (opinion score), likeness (to the recording)",

@@ -81,7 +81,6 @@ class SynthesisConfig:
         None,
         "UTF-8 file of words with their spoken forms: WRITTEN, a tab, and words or {ARPAbet}; lines that begin with # are comments",
         type=Path,
-        metavar="PATH",
     )
     options: Mapping[str, Any] = field(default_factory=dict)
 

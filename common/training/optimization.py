@@ -90,9 +90,7 @@ class OptimizationConfig:
         group=RATE,
         check=Check(lambda factor: 0 < factor <= 1, "a factor in (0, 1]"),
     )
-    warmup_steps: int = option(
-        0, "steps over which the learning rate ramps up", metavar="N", group=RATE, check=NOT_NEGATIVE
-    )
+    warmup_steps: int = option(0, "steps over which the learning rate ramps up", group=RATE, check=NOT_NEGATIVE)
     lr_scale: list[RateFactor] = option(
         [],
         "factor on the learning rate of weights whose names match; the first match counts",

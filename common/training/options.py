@@ -55,9 +55,7 @@ class RunConfig:
     )
     bench_class: str = option("", "measure the steady rate and write no checkpoints", choices=["", "perf-train"])
     dry_run: bool = option(False, "print the plan of the run and the memory it needs, then exit")
-    measure: Path | None = option(
-        None, "with --dry-run: JSON file for all figures, including the time of ten steps", metavar="PATH"
-    )
+    measure: Path | None = option(None, "with --dry-run: JSON file for all figures, including the time of ten steps")
     find_lr: bool = option(
         False,
         "learning-rate range test (Smith 2015): raise the rate step by step until the loss explodes, write the plot to --output, "
@@ -65,10 +63,7 @@ class RunConfig:
     )
     cpu: bool = option(False, "train on the CPU even if there is a GPU")
     early_stop_patience: int | None = option(
-        None,
-        "end after N validations in a row without a lower loss (or a better --best-by)",
-        type=positive,
-        metavar="N",
+        None, "end after N validations in a row without a lower loss (or a better --best-by)", type=positive
     )
     max_minutes: float | None = option(
         None,
@@ -93,7 +88,6 @@ class EvaluationConfig:
         "at the validations of every Nth epoch, synthesise some validation lines, and recognise and score them as evaluate.py does "
         "(`bash scripts/evaluation.sh` installs what that needs)",
         type=positive,
-        metavar="N",
     )
     evaluate_lines: int = option(6, "number of lines to synthesise, evenly spaced over the list", type=positive)
     evaluate_without: list[str] = option(
@@ -130,7 +124,7 @@ class CheckpointConfig:
         None, "also save after this many minutes, in mid-epoch", metavar="MINUTES", check=ABOVE_ZERO
     )
     keep_checkpoints: int | None = option(
-        None, "number of newest checkpoints to keep, besides the best (default: all)", type=positive, metavar="N"
+        None, "number of newest checkpoints to keep, besides the best (default: all)", type=positive
     )
     checkpoint_path: Path | None = option(None, "checkpoint to resume from")
     resume_from_last: bool = option(False, "resume from the newest intact checkpoint in --output, if any")
@@ -167,7 +161,6 @@ class SkipConfig:
         0,
         "steps per epoch that may be skipped because the loss or the gradient is NaN or infinite, or the loss is above --max-loss; "
         "the log names their clips; one more ends the run (0: the first one does)",
-        metavar="N",
         check=NOT_NEGATIVE,
     )
     max_loss: float | None = option(
@@ -238,7 +231,6 @@ class DataConfig:
         1,
         "batches per step, whose gradients are averaged as if one batch were N times as large",
         type=positive,
-        metavar="N",
         group="optimization",
     )
     dataset_path: str = option("./", "folder that paths in the filelists are relative to", "-d")
