@@ -35,7 +35,19 @@ MAY_IMPORT = {
     "multiproc": {"common"},
 }
 PACKAGES = {
-    *("torch", "numpy", "scipy", "soundfile", "soxr", "librosa", "matplotlib", "tqdm", "jinja2", "psutil"),
+    *(
+        "torch",
+        "numpy",
+        "scipy",
+        "soundfile",
+        "soxr",
+        "librosa",
+        "matplotlib",
+        "tqdm",
+        "jinja2",
+        "psutil",
+        "safetensors",
+    ),
     *("inflect", "num2words", "unidecode"),  # of the text front end
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
