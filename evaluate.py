@@ -29,7 +29,13 @@ from common.arguments import positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, explain_refusal, printable
 from common.files import make_folder, write_text
-from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
+from common.inference.arguments import (
+    SpeakingOptions,
+    add_speaking_arguments,
+    speaking_options,
+    vocoder_flags,
+    vocoder_names,
+)
 from common.inference.evaluation import (
     Evaluators,
     HeldOutLine,
@@ -248,8 +254,8 @@ def parse_args(argv: list[str]) -> EvaluationOptions:
         parser.add_argument(
             f"--other-{spec.flag}", dest=f"other_{spec.flag}", type=Path, metavar="CHECKPOINT", help=text
         )
-    vocoders = [*vocoder_flags(SPECS), GRIFFIN_LIM]
-    parser.add_argument("--other-vocoder", choices=vocoders, help="vocoder of the other voice (default: --vocoder)")
+    text = "vocoder of the other voice (default: --vocoder)"
+    parser.add_argument("--other-vocoder", choices=vocoder_names(SPECS), help=text)
     add_speaking_arguments(parser, SPECS)
     options = speaking_options(EvaluationOptions, parser, argv, SPECS)
     others = {spec.flag: path for spec in SPECS if (path := options.flags[f"other_{spec.flag}"])}

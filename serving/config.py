@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 from common import arguments
 from common.arguments import environment_argv, given_options
 from common.errors import UsageError
-from common.inference.arguments import vocoder_flags
-from common.inference.config import FASTEST, GRIFFIN_LIM, SLOWEST, SPEED, SynthesisConfig
+from common.inference.arguments import vocoder_names
+from common.inference.config import FASTEST, SLOWEST, SPEED, SynthesisConfig
 from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, add_fields, from_options, option, problems_of
 from common.parser import Parser
 from common.spec import SENTENCE_PAUSE
@@ -71,7 +71,7 @@ class ServingConfig:
     vocoder: str | None = option(
         None,
         "vocoder of requests that name none, for voices that have it (default: the voice's own)",
-        choices=[*vocoder_flags(REGISTRY.values()), GRIFFIN_LIM],
+        choices=vocoder_names(REGISTRY.values()),
     )
     seed: int | None = option(
         None,

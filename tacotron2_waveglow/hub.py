@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import build_model, restore_model
 from common.errors import DataError, UsageError
-from common.inference.arguments import vocoder_flags
-from common.inference.config import GRIFFIN_LIM, SynthesisConfig
+from common.inference.arguments import vocoder_names
+from common.inference.config import SynthesisConfig
 from compat.inference import prepare_input_sequence
 from models import REGISTRY, default_options
 from synthesizer import EMBEDDED, Synthesizer
@@ -85,7 +85,7 @@ def embedded_voice(vocoder: str | None = None, **options: Any) -> Synthesizer:
     Raises:
         UsageError: an unknown vocoder, or options out of range.
     """
-    known = [GRIFFIN_LIM, *vocoder_flags(REGISTRY.values())]
+    known = vocoder_names(REGISTRY.values())
     if vocoder not in (None, *known):
         raise UsageError(f"vocoder: {vocoder!r}, expected one of {', '.join(known)}")
     return Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder, **options))

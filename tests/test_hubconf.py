@@ -96,7 +96,7 @@ def test_new_weights_of_any_size_and_half_precision() -> None:
         ("nvidia_waveglow", {"pretrained": False, "checkpoint": "x.pt"}, UsageError, "leave one of them out"),
         ("nvidia_waveglow", {"pretrained": False, "n_mels": 6}, DataError, "n_mels"),
         ("nvidia_waveglow", {"model_math": "int4"}, UsageError, "model_math: 'int4', expected one of fp32, fp16"),
-        ("embedded_voice", {"vocoder": "griffin"}, UsageError, "expected one of griffin-lim, waveglow"),
+        ("embedded_voice", {"vocoder": "griffin"}, UsageError, "expected one of waveglow, pulse-noise, griffin-lim"),
     ],
 )
 def test_mistakes_have_one_clear_error(entry: str, arguments: dict, error: type, message: str) -> None:

@@ -48,7 +48,7 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defa
     default = f"the one with a checkpoint, or {GRIFFIN_LIM}; embedded voice: the one in its config.json"
     vocoder = f"vocoder; {GRIFFIN_LIM} needs no model (default: {default})"
     newest = f"{TRAINED}/checkpoint_{{}}_last.pt, or the embedded voice"
-    add_voice_arguments(parser, specs, newest, [*vocoder_flags(specs), GRIFFIN_LIM], vocoder)
+    add_voice_arguments(parser, specs, newest, vocoder_names(specs), vocoder)
     add_fields(parser, SynthesisConfig, "seed", "lexicon", **defaults)
     precision = parser.add_mutually_exclusive_group()
     add_fields(precision, SynthesisConfig, "half")
@@ -75,6 +75,11 @@ def add_voice_arguments(
 def vocoder_flags(specs: Specs) -> list[str]:
     """List the flags of the vocoder models."""
     return [spec.flag for spec in specs if spec.role == "vocoder"]
+
+
+def vocoder_names(specs: Specs) -> list[str]:
+    """List all vocoders: the flags of the models, and Griffin-Lim."""
+    return [*vocoder_flags(specs), GRIFFIN_LIM]
 
 
 def speaking_options(
