@@ -197,8 +197,6 @@ def report(
         return
     summary = summarise([i.latency for i in done], [i.frames for i in done], options.batch_size, audio)
     stages = {name: float(np.mean([iteration.numbers[name] for iteration in done])) for name in done[0].numbers}
-    log.metadata("samples_per_sec", {"unit": "samples/s", "format": ".0f"})
-    log.metadata("audio_length", {"unit": "s", "format": ".2f"})
     log.log((), stages | summary)
     log.say(f"{len(done)} iterations after {options.warmup} for warm-up; {weights}; {stamp()}")
     log.say(table(summary, options.batch_size, options.input_length, number_format))

@@ -59,6 +59,8 @@ METRICS = {  # by the end of the name, so that numbers of a new model have units
     "run_time": Metric("s", ".2f"),
     "time_left": Metric("s", ".0f"),
     "wait_share": Metric("", ".3f"),
+    "samples_per_sec": Metric("samples/s", ".0f"),
+    "audio_length": Metric("s", ".2f"),
 }
 
 
@@ -67,9 +69,6 @@ class Log:
 
     def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
         """Record `data` at `step`: (), (epoch,), (epoch, iteration) or (epoch, iteration, val_iteration)."""
-
-    def metadata(self, metric: str, metadata: Mapping[str, str]) -> None:
-        """Record a metric's "unit" and "format" (a format spec such as ".3f"), and use them for its values from now on."""
 
     def parameters(self, flags: Mapping[str, Any]) -> None:
         """Record each flag under the step "PARAMETER"; a value that JSON cannot represent is written as its str()."""
@@ -144,11 +143,6 @@ class NvLog(Log):
                 raise TypeError(f"log: {name} is a {type(value).__name__}, wanted a number or a string")
         self._introduce(data)
         self._log(step, data)
-
-    def metadata(self, metric: str, metadata: Mapping[str, str]) -> None:
-        spec = metadata.get("format", "").lstrip(":")
-        self._metrics[metric] = Metric(metadata.get("unit") or "", spec)
-        self._write({"type": "METADATA", "metric": metric, "metadata": _json_safe(metadata)})
 
     def parameters(self, flags: Mapping[str, Any]) -> None:
         for name, value in flags.items():
@@ -232,7 +226,8 @@ class NvLog(Log):
         for name in names:
             kind = next((kind for ending, kind in METRICS.items() if name.endswith(ending)), None)
             if kind and name not in self._metrics:
-                self.metadata(name, kind._asdict())
+                self._metrics[name] = kind
+                self._write({"type": "METADATA", "metric": name, "metadata": kind._asdict()})
 
     def _log(self, step: Step, data: Mapping[str, Any]) -> None:
         written = step if isinstance(step, str) else list(step)

@@ -86,22 +86,22 @@ def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
 
 def save_best(state: TrainState) -> None:
     """Write the weights that validation uses to checkpoint_{model}_best.pt; every process has to call it."""
-    checkpoint = _describe(state) | {"best": state.progress.best._asdict()}
+    checkpoint = _for_inference(state) | {"best": state.progress.best._asdict()}
     if state.progress.best.by == "loss":
         checkpoint["val_loss"] = state.progress.best.loss
-    checkpoint["state_dict"] = sharding.gather_full(state.eval_weights.state_dict())
     if state.setup.dist.is_main:
         files.save_checkpoint(files.best_path(state.setup.options.run.output, state.setup.spec.name), checkpoint)
 
 
 def save_final_weights(state: TrainState) -> None:
     """Write the weights that inference uses to checkpoint_{model}_{epoch}.safetensors; every process has to call it."""
-    checkpoint = _describe(state) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
+    checkpoint, output = _for_inference(state), state.setup.options.run.output
     if state.setup.dist.is_main:
-        files.save_copy(
-            files.final_weights_path(state.setup.options.run.output, state.setup.spec.name, state.progress.epoch),
-            checkpoint,
-        )
+        files.save_copy(files.final_weights_path(output, state.setup.spec.name, state.progress.epoch), checkpoint)
+
+
+def _for_inference(state: TrainState) -> dict[str, Any]:
+    return _describe(state) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
 
 
 def _describe(state: TrainState) -> dict[str, Any]:

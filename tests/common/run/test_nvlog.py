@@ -78,12 +78,11 @@ def test_metadata_names_each_known_metric_and_its_unit_before_its_first_value(tm
 
 def test_stdout_line(tmp_path, capsys):
     with NvLog(tmp_path / "n.json", progress=False) as log:
-        log.metadata("grad_norm", {"unit": "nat", "format": ":.1f"})
         log.log((0, 12), {"train_loss": 5.1234567, "train_iter_time": 0.5, "grad_norm": 2.34, "steps": 7, "x": 1 / 3})
         log.log((), {"run_time": 61.5})
         log.parameters({"amp": True})
     assert re.sub(f"^DLL {STAMP} - ", "", capsys.readouterr().out, flags=re.M).splitlines() == [
-        "(0, 12) train_loss : 5.12346 train_iter_time : 0.5000 s grad_norm : 2.3 nat steps : 7 x : 0.333333",
+        "(0, 12) train_loss : 5.12346 train_iter_time : 0.5000 s grad_norm : 2.34 steps : 7 x : 0.333333",
         "() run_time : 61.50 s",
         "PARAMETER amp : True",
     ]
