@@ -193,13 +193,11 @@ def read_items(options: EvaluationOptions, voice: Synthesizer) -> list[HeldOutLi
             has_recordings = b"|" in file.readline()
     except OSError:
         has_recordings = True  # then read_filelist raises the error
-    rows = (
-        read_filelist(options.input)
-        if has_recordings
-        else [Utterance("", text) for text in read_phrases(options.input)]
-    )
     if has_recordings:
+        rows = read_filelist(options.input)
         check_files(rows, options.input, options.dataset_path)
+    else:
+        rows = [Utterance("", text) for text in read_phrases(options.input)]
     if mels := [row.path for row in rows if is_mel(row)]:
         raise DataError(f"{options.input}: names cached mels, such as {mels[0]}, expected audio to compare with")
     with lines_of(options.input):

@@ -120,7 +120,9 @@ class InferenceOptions(SpeakingOptions):
     @property
     def source(self) -> str:
         """What messages about a phrase name, with its number."""
-        return "--text" if self.text else str(STDIN if self.input == DASH else self.input)
+        if self.text:
+            return "--text"
+        return str(STDIN if self.input == DASH else self.input)
 
     def __post_init__(self) -> None:
         if self.torchscript and (self.config.half or self.config.int8):

@@ -277,7 +277,8 @@ class Synthesizer:
             elif len(batch) == 1:
                 speeches[batch[0]] = None
             else:
-                halved, middle = True, len(batch) // 2
+                halved = True
+                middle = len(batch) // 2
                 queue[:0] = [batch[:middle], batch[middle:]]
         return Batch([speeches[number] for number in range(len(pieces))], stages.combine_numbers(numbers), halved)
 

@@ -93,11 +93,9 @@ def _delimiter(lines: Sequence[str]) -> str:
         if full and sum(sign in line for line in full) >= CONSISTENT * len(full):
             return sign
     counts = {sign: full[0].count(sign) if full else 0 for sign in SIGNS}
-    return (
-        max(counts, key=lambda sign: (sign in "|\t" and counts[sign] > 0, counts[sign]))
-        if any(counts.values())
-        else " "
-    )
+    if not any(counts.values()):
+        return " "
+    return max(counts, key=lambda sign: (sign in "|\t" and counts[sign] > 0, counts[sign]))
 
 
 def _read_json(lines: Sequence[str], is_lines: bool, problems: dict[int, str]) -> dict[int, list[str]]:

@@ -125,7 +125,8 @@ class Vocoder:
                 vocode = partial(self.stages.vocode, self.model, clips, self.sigma, own)
                 audio, vocoding = time_call(vocode, self.device)
                 audio, subtracting = self._denoise(audio)
-            seconds, denoising = seconds + vocoding, denoising + subtracting
+            seconds += vocoding
+            denoising += subtracting
             sounds |= zip(items, audio, strict=True)
         padded = nn.utils.rnn.pad_sequence([sounds[item] for item in range(len(mels))], batch_first=True)
         return padded, self._numbers(lengths, seconds, denoising)

@@ -120,7 +120,8 @@ class Timetable:
     def add(self, part: Part, alignment: Tensor) -> list[Word]:
         """List the words that end in the next part, which has attention weights (K, S)."""
         number, first = self._n_parts, self._n_words
-        self._n_parts, self._n_words = number + 1, first + self._counts[number]
+        self._n_parts += 1
+        self._n_words += self._counts[number]
         seconds = part.seconds / part.steps if part.steps else 0.0  # of a decoder step
         for place, span in enumerate(word_spans(alignment, self._symbols[number], part.finished), first):
             owner, start = self._owners[place], part.start + seconds * span.start

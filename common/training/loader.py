@@ -160,7 +160,8 @@ class Loader(DataLoader):
     def _discard(self, error: Exception) -> None:
         """End what a failed start has left: workers, and an iterator whose destructor would print what else it lacks."""
         _kill(self.workers)
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda _: None
         try:
             traceback.clear_frames(error.__traceback__)
         finally:

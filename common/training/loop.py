@@ -261,7 +261,9 @@ def _train_batches(
         result = train_step(state, moved, stop.is_requested, timer is not None and timer.due, fault is not None)
         if result.dropped:
             log.say(result.dropped)
-        seconds, clock = time.perf_counter() - clock, time.perf_counter()
+        now = time.perf_counter()
+        seconds = now - clock
+        clock = now
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
         _show_iteration(state, result, waited / seconds, log)

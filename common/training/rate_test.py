@@ -65,7 +65,8 @@ def range_test(step: Callable[[float], float], rates: Sequence[float], smoothing
         loss = step(rate)
         if not math.isfinite(loss):
             break
-        mean, weight = smoothing * mean + (1 - smoothing) * loss, smoothing * weight + (1 - smoothing)
+        mean = smoothing * mean + (1 - smoothing) * loss
+        weight = smoothing * weight + (1 - smoothing)
         if before is not None:
             points.append(Point(before, loss, mean / weight))
         before = rate

@@ -92,7 +92,8 @@ class TimePlan:
     def _tick(self) -> float:
         """Count the time since the last call. Returns its seconds."""
         now = time.monotonic()
-        seconds, self._clock = now - self._clock, now
+        seconds = now - self._clock
+        self._clock = now
         self.spent += seconds
         return seconds
 
