@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from common.checkpoint.files import last_link
 from common.errors import listed
 from common.options import flag_of
 from common.progress import counted
@@ -51,11 +52,13 @@ def resumed_otherwise(state: TrainState, checkpoint: Mapping[str, Any]) -> list[
 def rate_leap(state: TrainState, before: float) -> list[str]:
     """Return a sentence on a learning rate that leaps from `before`, and on how to go on without."""
     after, last = state.learning_rate, last_rate(state.setup.options.optimization, state.setup.pace)
+    start = last_link(state.setup.options.run.output, state.setup.spec.name)
     if before <= 0 or not math.isfinite(before) or after <= LEAP * before:
         return []
     return [
         f"the learning rate leaps from {before:.2g} to {after:.2g} with these flags, and ends at {last:.2g}; to go on "
-        f"without the leap: --lr-schedule constant --learning-rate {before:.2g} --warmup-steps 0 --lr-scaling none"
+        f"without the leap: --lr-schedule constant --learning-rate {before:.2g} --warmup-steps 0 --lr-scaling none, "
+        f"or a schedule of its own from these weights, which rises gently: --warm-start {start} --warmup-steps 200 and another -o"
     ]
 
 

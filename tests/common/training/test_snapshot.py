@@ -293,13 +293,15 @@ def test_a_resumed_run_names_what_differs_a_rate_that_leaps_and_clips_of_both_li
             for part, names in lists.items()
         }
     )
+    last = state.setup.options.run.output / "checkpoint_WaveGlow_last.pt"
     assert differences.resumed_otherwise(state, checkpoint) == [
         "--epochs 4, where the checkpoint had 2",
         "--ema-decay 0.9, where the checkpoint had None",
         "--seed 2, where the checkpoint had 1",
         "--training-files: 3 clips, not the same as the checkpoint's 0",
         "the learning rate leaps from 6e-05 to 0.0005 with these flags, and ends at 3.8e-05; to go on without the leap: "
-        "--lr-schedule constant --learning-rate 6e-05 --warmup-steps 0 --lr-scaling none",
+        "--lr-schedule constant --learning-rate 6e-05 --warmup-steps 0 --lr-scaling none, or a schedule of its own "
+        f"from these weights, which rises gently: --warm-start {last} --warmup-steps 200 and another -o",
     ]
     assert differences.shared_clips(state) == [
         "1 clip of validation is in training, too, which makes the validation loss too low: c"
