@@ -188,9 +188,11 @@ def skip_if_bad(
 def _find_fault(state: TrainState, result: StepResult) -> str:
     if fault := _fault_of_loss(state, result.loss):
         return fault
+    if math.isfinite(result.grad_norm):
+        return ""
     # The scaler skips a step that overflows and lowers its scale. At a tiny scale no gradient overflows: it really is NaN.
     may_overflow = state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
-    return "" if math.isfinite(result.grad_norm) or may_overflow else f"gradient norm is {result.grad_norm}"
+    return "" if may_overflow else f"gradient norm is {result.grad_norm}"
 
 
 def _fault_of_loss(state: TrainState, loss: float) -> str:
