@@ -287,48 +287,32 @@ class TrainOptions:
 
 def wrong_pairs(options: TrainOptions) -> list[str]:
     """List the flags that lack a flag they need, or exclude another one."""
-    run, start = options.run, options.start
-    rules = [
-        (run.measure and not run.dry_run, "--measure: needs --dry-run"),
-        (run.find_lr and run.dry_run, "--find-lr ends with a plot, --dry-run with a plan: give one of them"),
-        (start.ignore_layers and not start.warm_start, "--ignore-layers: needs --warm-start"),
-        (
-            start.warm_start and options.checkpoints.checkpoint_path,
-            "--warm-start begins a new run and --checkpoint-path resumes one: give one of them",
+    run, start, numbers, scale = options.run, options.start, options.precision, options.scale
+    every, measure, slack = options.evaluation.evaluate_every, options.evaluation.best_by, options.evaluation.best_slack
+    left_out = NEEDED.get(measure) in options.evaluation.evaluate_without
+    rules = {
+        "--measure: needs --dry-run": run.measure and not run.dry_run,
+        "--find-lr ends with a plot, --dry-run with a plan: give one of them": run.find_lr and run.dry_run,
+        "--ignore-layers: needs --warm-start": start.ignore_layers and not start.warm_start,
+        "--warm-start begins a new run and --checkpoint-path resumes one: give one of them": (
+            start.warm_start and options.checkpoints.checkpoint_path
         ),
-    ]
-    return [
-        *_wrong_scale(options.precision, options.scale),
-        *_wrong_evaluation(options.evaluation, run.epochs_per_validation, options.scale.shard),
-        *(sentence for wrong, sentence in rules if wrong),
-    ]
-
-
-def _wrong_scale(precision: PrecisionConfig, scale: ScaleConfig) -> list[str]:
-    by_time = "--cudnn-benchmark chooses algorithms by their time; leave one of them out"
-    own_average = "has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out"
-    no_float16 = "works with --amp-dtype bfloat16 or without --amp, not with float16"
-    compressed = scale.grad_compression != "none" or scale.bucket_cap_mb
-    rules = [
-        (precision.deterministic and precision.cudnn_benchmark, f"--deterministic: {by_time}"),
-        (precision.amp_dtype and not precision.amp, "--amp-dtype: needs --amp"),
-        (scale.cpu_offload and not scale.shard, "--cpu-offload: needs --shard"),
-        (scale.shard and compressed, f"--shard: {own_average}"),
-        (scale.shard and precision.amp_dtype == "float16", f"--shard: {no_float16}"),
-    ]
-    return [sentence for wrong, sentence in rules if wrong]
-
-
-def _wrong_evaluation(evaluation: EvaluationConfig, epochs: int, shard: bool) -> list[str]:
-    every, measure = evaluation.evaluate_every, evaluation.best_by
-    multiple = f"happens at validations, expected a multiple of --epochs-per-validation {epochs}"
-    on_rank_0 = "a sharded model cannot run on rank 0 alone, leave --evaluate-every out"
-    left_out = NEEDED.get(measure) in evaluation.evaluate_without
-    rules = [
-        ((every or 0) % epochs, f"--evaluate-every {every}: {multiple}"),
-        (shard and every, f"--shard: {on_rank_0}"),
-        (measure != "loss" and not every, f"--best-by {measure}: needs --evaluate-every"),
-        (left_out, f"--best-by {measure}: --evaluate-without leaves it out"),
-        (measure == "loss" and evaluation.best_slack is not None, "--best-slack: needs a --best-by other than loss"),
-    ]
-    return [sentence for wrong, sentence in rules if wrong]
+        "--deterministic: --cudnn-benchmark chooses algorithms by their time; leave one of them out": (
+            numbers.deterministic and numbers.cudnn_benchmark
+        ),
+        "--amp-dtype: needs --amp": numbers.amp_dtype and not numbers.amp,
+        "--cpu-offload: needs --shard": scale.cpu_offload and not scale.shard,
+        "--shard: has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out": (
+            scale.shard and (scale.grad_compression != "none" or scale.bucket_cap_mb)
+        ),
+        "--shard: works with --amp-dtype bfloat16 or without --amp, not with float16": (
+            scale.shard and numbers.amp_dtype == "float16"
+        ),
+        f"--evaluate-every {every}: happens at validations, expected a multiple of --epochs-per-validation "
+        f"{run.epochs_per_validation}": (every or 0) % run.epochs_per_validation,
+        "--shard: a sharded model cannot run on rank 0 alone, leave --evaluate-every out": scale.shard and every,
+        f"--best-by {measure}: needs --evaluate-every": measure != "loss" and not every,
+        f"--best-by {measure}: --evaluate-without leaves it out": left_out,
+        "--best-slack: needs a --best-by other than loss": measure == "loss" and slack is not None,
+    }
+    return [sentence for sentence, is_wrong in rules.items() if is_wrong]
