@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -27,23 +28,20 @@ BY_MODEL = [field.name for field in fields(TrainingDefaults) if field.name != "b
 
 def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
     """Add the flags that all models share, with the defaults of one of them."""
-    values = {name: getattr(defaults, name) for name in BY_MODEL}
-    _add_groups(parser, values)
-    for name, value in values.items():
-        if name == "batch_size" or value is None:
-            _add_default(parser, name, _show(name, defaults))
+    _add_shared(parser, {"": defaults})
 
 
-def _add_groups(parser: argparse.ArgumentParser, values: dict[str, Any]) -> None:
+def _add_shared(parser: argparse.ArgumentParser, by_model: Mapping[str, TrainingDefaults]) -> None:
+    """Add the flags that all models share, with a model's defaults; of several models, by name, the help lists them."""
+    only = next(iter(by_model.values())) if len(by_model) == 1 else None
+    values = {name: getattr(only, name, None) for name in BY_MODEL}
     late = {"batch_size": None, "anneal_factor": None}  # make_options fills them in
     add_fields(parser, TrainOptions, **values | late | {"anneal_steps": list(values["anneal_steps"] or [])})
     add_audio_arguments(parser)
-
-
-def _add_default(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    """Add a default to an option's help, where the parser has none."""
-    action = next(action for action in parser._actions if action.dest == name)
-    action.help = f"{action.help} (default: {text})"
+    for action in parser._actions:
+        if action.dest in BY_MODEL and (only is None or action.default is None):
+            shown = [f"{_show(action.dest, one)} for {name}".removesuffix(" for ") for name, one in by_model.items()]
+            action.help = f"{action.help} (default: {'; '.join(shown)})"
 
 
 def _show(name: str, defaults: TrainingDefaults) -> str:
@@ -105,10 +103,7 @@ def _help_without_model(first: Parser, registry: dict[str, ModelSpec]) -> None:
         epilog=f"train.py -m MODEL -h adds the flags of a model: {', '.join(registry)}.",
         parents=[first],
     )
-    _add_groups(parser, dict.fromkeys(BY_MODEL))
-    for name in BY_MODEL:
-        shown = "; ".join(f"{_show(name, spec.training)} for {spec.name}" for spec in registry.values())
-        _add_default(parser, name, shown)
+    _add_shared(parser, {name: spec.training for name, spec in registry.items()})
     parser.print_help()
     parser.exit()
 
