@@ -189,7 +189,7 @@ def two_steps(*argv: str) -> dict[str, Any]:
     options, spec = parse_training_arguments(list(argv), REGISTRY, "")
     torch.manual_seed(0)
     try:
-        loaders = get_loaders(options, CPU)
+        loaders = get_loaders(spec, options, CPU)
     except DataError as error:
         return {"refused": re.sub(r"/\S+", "", str(error))}
     state, _ = train.make_state(spec, options, CPU, loaders.pace)
