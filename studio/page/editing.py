@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,19 +11,12 @@ import soundfile
 from common.errors import DataError, join_problems
 from common.progress import counted
 from studio.prepare import review
-from studio.prepare.edits import Revision, apply, edit_problems
+from studio.prepare.edits import Edit, apply_edits
 from studio.prepare.report import describe_problems, figures, read_stored
 from studio.project import Project, check_inside, lock_project
 
 COLUMNS = ("use", "clip", "text", "faults", "wrong words")
 SHOWN = 8  # names in a message
-
-
-class Edit(NamedTuple):
-    """New cells of a clip."""
-
-    use: str
-    text: str
 
 
 def read_rows(project: Project) -> list[review.ClipRow]:
@@ -97,21 +89,6 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
 
     Raises DataError for all unusable rows, each by its clip; then no file has changed.
     """
-    project.require(project.review, "studio.prepare FOLDER --name")
+    check_inside(project, project.review)
     with lock_project(project):
-        table, faults = review.parse_review(check_inside(project, project.review))
-        for line, row in table.items():
-            if edit := edits.get(row.clip):
-                table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))
-        names = {line: row.clip for line, row in table.items()}
-        proposals = review.read_proposals(project.proposals)
-        found = faults | review.check_rows(table, proposals)
-        problems = [f"{names.get(line, f'clips.tsv:{line}')}: {text}" for line in sorted(found) for text in found[line]]
-        rows = list(review.accept_rows(table, proposals).values())
-        if not problems:
-            revision = Revision.of(project, rows)
-            problems = [f"{clip}: {text}" for clip, text in edit_problems(revision).items()]
-        if problems:
-            raise DataError(join_problems(problems))
-        review.write_review(project.review, rows)
-        return "\n".join(apply(revision))
+        return "\n".join(apply_edits(project, edits))

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parse_args(argv)
     with lock_project(options.project):
         if options.apply:
-            apply_edits(options)
+            print("\n".join(apply_edits(options.project, validation=options.validation)))
         else:
             prepare(options)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from common.errors import DataError, join_problems
 from studio.prepare import report, review
-from studio.prepare.arguments import VALIDATION, PrepareOptions
+from studio.prepare.arguments import VALIDATION
 from studio.prepare.lists import (
-    AlphabetChoice,
     choose_alphabet,
     select_usable,
     training_options,
@@ -37,50 +36,44 @@ def settings_of(project: Project) -> dict[str, Any]:
     return settings
 
 
-class Revision(NamedTuple):
-    """The rows of an edited table, the settings of the run that made them, and the alphabet of those in use."""
+class Edit(NamedTuple):
+    """New cells of a clip."""
 
-    project: Project
-    rows: list[review.ClipRow]
-    settings: dict[str, Any]
-    alphabet: AlphabetChoice
-
-    @classmethod
-    def of(cls, project: Project, rows: Sequence[review.ClipRow]) -> Revision:
-        """Return the revision of a project to these rows. Raises DataError as settings_of does."""
-        settings = settings_of(project)
-        texts = [row.text for row in select_usable(rows)]
-        return cls(project, list(rows), settings, choose_alphabet(texts, settings["texts"]["language"]))
+    use: str
+    text: str
 
 
-def apply_edits(options: PrepareOptions) -> None:
-    """Read the edited clips.tsv, and write the filelists again."""
-    project = options.project
-    project.require(project.review, "studio.prepare FOLDER --name")
-    by_line = review.read_review(project.review, review.read_proposals(project.proposals))
-    lines = {row.clip: line for line, row in by_line.items()}
-    revision = Revision.of(project, list(by_line.values()))
-    if problems := edit_problems(revision):
-        raise DataError(join_problems([f"{project.review}:{lines[clip]}: {text}" for clip, text in problems.items()]))
-    print("\n".join(apply(revision, options.validation)))
+def apply_edits(
+    project: Project, edits: Mapping[str, Edit] | None = None, validation: float | None = None
+) -> list[str]:
+    """Read the edited clips.tsv, and write the filelists and the alphabet again. Returns the lines of a summary.
 
-
-def edit_problems(revision: Revision) -> dict[str, str]:
-    """Return why training would refuse rows in use, by clip."""
-    project, rows, settings, alphabet = revision
-    options = training_options(alphabet, settings["cutting"]["sampling_rate"])
-    return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
-
-
-def apply(revision: Revision, validation: float | None = None) -> list[str]:
-    """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary.
-
-    `validation` is a number of clips or a share; None means as in the last run.
+    `edits` of the page, by clip, go into the table too. `validation` is a number of clips or a share; None means as in the last
+    run. Raises one DataError for all unusable rows, by line or, with `edits`, by clip; then no file has changed.
     """
-    project, rows, settings, alphabet = revision
+    path, settings = project.require(project.review, "studio.prepare FOLDER --name"), settings_of(project)
+    proposals = review.read_proposals(project.proposals)
+    table, faults = review.parse_review(path)
+    for line, row in table.items():
+        if edit := (edits or {}).get(row.clip):
+            table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))
+    faults |= review.check_rows(table, proposals)
+    accepted = review.accept_rows(table, proposals)
+    rows, chosen = list(accepted.values()), select_usable(list(accepted.values()))
+    alphabet = choose_alphabet([row.text for row in chosen], settings["texts"]["language"])
+    if not faults:
+        options = training_options(alphabet, settings["cutting"]["sampling_rate"])
+        refused = training_problems(project, chosen, options)
+        faults = {line: [f"text: {refused[row.clip]}"] for line, row in accepted.items() if row.clip in refused}
+    if faults:
+        names = {} if edits is None else {line: row.clip for line, row in table.items()}
+        place = path if edits is None else path.name
+        lines = [(names.get(line, f"{place}:{line}"), faults[line]) for line in sorted(faults)]
+        raise DataError(join_problems([f"{name}: {text}" for name, texts in lines for text in texts]))
+    if edits is not None:
+        review.write_review(path, rows)
     settings["validation"] = validation or settings["validation"]
     write_alphabet(project, settings, alphabet)
     parts = write_lists(project, rows, settings["validation"])
-    proposals = review.read_proposals(project.proposals)
-    edits = review.carry_edits(proposals, rows, proposals)
-    return report.summary(project, review.CarriedEdits(rows, edits.n_edited, []), *parts, alphabet)
+    n_edited = review.carry_edits(proposals, rows, proposals).n_edited
+    return report.summary(project, review.CarriedEdits(rows, n_edited, []), *parts, alphabet)
