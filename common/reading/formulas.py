@@ -215,7 +215,8 @@ def _is_formula(parts: list[_Part], is_asked: bool) -> bool:
         return is_asked or any(
             part.text in _CLEAR | {"*", "**"} or (part.text == "/" and part.is_spaced) for part in operators
         )
-    return not letters <= _ARTICLES and (bool(signs & _CLEAR) or _is_of_variables(parts, operators))
+    is_clear = any(part.text in _CLEAR or (part.text == "·" and not part.is_spaced) for part in operators)
+    return not letters <= _ARTICLES and (is_clear or _is_of_variables(parts, operators))
 
 
 def _is_of_variables(parts: list[_Part], operators: list[_Part]) -> bool:
