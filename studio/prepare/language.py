@@ -129,17 +129,12 @@ def refuse_gibberish(texts: Sequence[ClipText], options: PrepareOptions) -> None
     if options.texts.language is not None or options.texts.transcriber:
         return
     compared = [text.words_wrong for text in texts if not math.isnan(text.words_wrong)]
+    wrong = statistics.fmean(compared) if len(compared) >= FEWEST_CLIPS else 0.0
     words = [word for text in texts for word in normalise(text.recognised).split()]
-    problem = ""
-    if len(compared) >= FEWEST_CLIPS and statistics.fmean(compared) > GIBBERISH:
-        problem = (
-            f"{100 * statistics.fmean(compared):.0f} % of the words in their texts are not what the recogniser hears"
-        )
-    elif (
-        len(words) >= FEWEST_WORDS and (share := sum(word not in _usual_words() for word in words) / len(words)) > RARE
-    ):
-        problem = f"{100 * share:.0f} % of the words that the recogniser hears in them are rare ones"
-    if problem:
+    rare = sum(word not in _usual_words() for word in words) / len(words) if len(words) >= FEWEST_WORDS else 0.0
+    if wrong > GIBBERISH or rare > RARE:
+        problem = f"{100 * wrong:.0f} % of the words in their texts were not heard" if wrong > GIBBERISH else ""
+        problem = problem or f"{100 * rare:.0f} % of the words heard in them are rare ones"
         raise DataError(
             f"{options.folder}: taken for English, but {problem}: add --language CODE, such as es ({INSTALL}: Whisper, which"
             " recognises other languages, and finds out which), or --language en if it is English"

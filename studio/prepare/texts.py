@@ -162,23 +162,6 @@ def _share(errors: Errors) -> float:
     return min(1.0, errors.rate) if errors.count else math.nan
 
 
-def check_packages(config: TextConfig, is_needed: bool, compares_voices: bool) -> None:
-    """Raise DataError, before hours of work, if packages are missing, also to tell speakers apart.
-
-    is_needed: recordings without a text are recognised even if `config.verify` is off.
-    """
-    recognises = (is_needed or config.verify) and bool(config.source)
-    if recognises and config.transcriber:
-        _import_httpx()
-    packages = ["resemblyzer"] if compares_voices else []
-    packages += config.missing if recognises else []
-    wanted = (name for name in packages if name in COUNTING or name == "resemblyzer" or not config.transcriber)
-    if missing := [name for name in wanted if find_spec(name) is None]:
-        raise DataError(f"not installed: {', '.join(missing)}; {installers(missing)}")
-    if recognises and config.is_whisper and not config.transcriber:
-        find_weights(config.place)  # which may be downloaded
-
-
 def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
     """Return the texts of all clips by recording."""
     config = options.texts
@@ -196,12 +179,21 @@ def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, lis
 def check_recogniser(
     sources: Sequence[SourceFile], transcripts: Mapping[str, Transcript], options: PrepareOptions
 ) -> None:
-    """Raise DataError for what would end the run later: missing packages, or no text at all in an unknown language."""
+    """Raise DataError for what would end the run after hours: missing packages, or no text at all in an unknown language."""
     config = options.texts
     wanting = [source for source in sources if source.name not in transcripts]
     if len(wanting) == len(sources) and not config.source:
         raise DataError(without_recogniser(wanting[0].path, config.code))
-    check_packages(config, bool(wanting), not options.allow_several_speakers)
+    recognises, own = bool(config.source and (wanting or config.verify)), not config.transcriber
+    if recognises and not own:
+        _import_httpx()
+    missing = [name for name in config.missing if recognises and (own or name in COUNTING)]
+    if not options.allow_several_speakers and find_spec("resemblyzer") is None:
+        missing.append("resemblyzer")
+    if missing:
+        raise DataError(f"not installed: {', '.join(missing)}; {installers(missing)}")
+    if recognises and own and config.is_whisper:
+        find_weights(config.place)  # which may be downloaded
 
 
 def without_recogniser(path: Path, language: str) -> str:

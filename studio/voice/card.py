@@ -90,7 +90,7 @@ def _quality(facts: Facts) -> str:
     count = len(facts.systems[0].lines)
     lines = "1 validation line" if count == 1 else f"{count} validation lines"
     note = (
-        f"{lines}, free-running, seed 0: the voice through each of its vocoders, the embedded voice, and the recordings. "
+        f"{lines}, free-running, seed 0: the voice through each of its vocoders, and what it is judged beside. "
         f"The default vocoder is the one most like the speaker among those within {100 * CLOSE_WORDS:.0f} points of the fewest "
         "wrong words. docs/evaluation.md explains the measures."
     )
