@@ -278,7 +278,7 @@ def start_plan(state: TrainState, log: Log) -> range:
     """Start the clock of --max-minutes. Returns the epochs to train at most; none, said to the user, after the end of the plan."""
     config, done, plan = state.setup.options.run, state.progress.epoch, state.progress.plan
     plan.start(config.max_minutes, config.epochs, config.epochs_per_validation, done)
-    if done < plan.last and plan.over_in > 0:
+    if done < plan.last and (plan.over_in > 0 or not state.progress.iteration):
         return range(done, config.epochs)
     raised = (
         f"--max-minutes, now {plan.minutes:g}"
