@@ -57,9 +57,13 @@ def cardinal(number: str) -> str:
 
 
 def decimal(number: str) -> str:
-    """Name of a number, with or without decimals."""
-    whole, point, rest = number.partition(".")
-    return " ".join(part for part in (cardinal(whole) if whole else "", "point" if point else "", digits(rest)) if part)
+    """Name of a number, with or without decimals and a power of ten: 3.14, 1e-5."""
+    plain, *power = re.split("[eE]", number)
+    whole, point, rest = plain.partition(".")
+    parts = [cardinal(whole) if whole else "", "point" if point else "", digits(rest)]
+    for exponent in power:
+        parts += ["E", "minus" if exponent[0] in "-−" else "", cardinal(exponent.lstrip("-−+0") or "0")]
+    return " ".join(filter(None, parts))
 
 
 def ordinal(number: str) -> str:

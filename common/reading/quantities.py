@@ -105,12 +105,6 @@ def quantity(article: str | None, number: str, dash: str, written: str, noun: st
     return measure(number, written)
 
 
-def scientific(number: str, sign: str, power: str, written: str | None) -> str:
-    """Number with an exponent, with or without a unit: 1e-5, 3e8 m/s."""
-    words = f"{decimal(number)} E {'minus ' if sign in ('-', '−') else ''}{cardinal(str(int(power)))}"
-    return f"{words} {units(written)}" if written else words
-
-
 def degrees(match: re.Match[str]) -> str:
     """Degrees, if the number is no place's or the text is of weather, ovens or fevers: 98.6F, 29F in Boston today."""
     number, scale = match.groups()
@@ -119,8 +113,16 @@ def degrees(match: re.Match[str]) -> str:
     return f"{decimal(number)} {units('°' + scale) if are_degrees else scale}"
 
 
-def part(numerator: str, denominator: str, noun: str | None, written: str | None) -> str:
-    """Fraction, with or without a unit: 1/2, 1/10th, 3/4-inch and 3/4 lb."""
+def part(whole: str | None, numerator: str, denominator: str, noun: str | None, written: str | None) -> str:
+    """Fraction or mixed number, with or without a unit: 1/2, 1/10th, 3/4-inch, 3/4 lb, 2 1/2 lbs."""
+    if whole:
+        is_mixed = int(numerator) < int(denominator)
+        words = (
+            mixed_number(whole, numerator, denominator)
+            if is_mixed
+            else f"{cardinal(whole)} {fraction(numerator, denominator)}"
+        )
+        return f"{words} {units(written)}" if written else words
     if numerator == denominator:
         return f"{cardinal(numerator)} out of {cardinal(denominator)}"
     words = fraction(numerator, denominator, attributive=noun is not None)
@@ -131,14 +133,6 @@ def part(numerator: str, denominator: str, noun: str | None, written: str | None
         return f"{words} {one}"
     article = "an" if one[0] in "aeio" or one == "hour" else "a"
     return f"{words} of {article} {one}" if int(numerator) < int(denominator) else f"{words} {many}"
-
-
-def mixed_quantity(whole: str, numerator: str, denominator: str, written: str | None) -> str:
-    """Mixed number, with or without a unit: 2 1/2 and 2 1/2 lbs."""
-    many = f" {units(written)}" if written else ""
-    if int(numerator) < int(denominator):
-        return mixed_number(whole, numerator, denominator) + many
-    return f"{cardinal(whole)} {fraction(numerator, denominator)}{many}"
 
 
 def out_of(number: str, total: str) -> str:

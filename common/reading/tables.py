@@ -61,15 +61,6 @@ def _capital(word: str) -> str:
     return word[0].upper() + word[1:]
 
 
-def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
-    """Add each entry as it is written at the start of a sentence and in capitals."""
-    return {
-        **{name.upper(): full for name, full in table.items() if name.isalpha() and len(name) > 1},
-        **{_capital(name): _capital(full) for name, full in table.items() if len(name) > 1},
-        **table,
-    }
-
-
 def _read_words() -> dict[str, dict[str, str]]:
     """The classes of words.tsv. Raises DataError for a line that is none."""
     found: dict[str, dict[str, str]] = {}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import html
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -51,9 +50,7 @@ _HIDDEN = re.compile(r"<(?:!--|(script|style)\b[^<>]*>)", re.I)
 _ENDS_OF_HIDDEN = {
     name: re.compile(end, re.I) for name, end in {"": "-->", "script": r"</script\s*>", "style": r"</style\s*>"}.items()
 }
-_RAISED = re.compile(
-    r"(?<=[0-9])<sup>([−-]?)([0-9]{1,3})</sup>|(?<=\bm)<sup>()([23])</sup>|(?<=[cmk]m)<sup>()([23])</sup>", re.I
-)
+_RAISED = re.compile(r"(?:(?<=[0-9])|(?<=\bm)|(?<=[cmk]m))<sup>([−-]?)([0-9]{1,3})</sup>", re.I)
 _RAISED_DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ATTRIBUTES = r"[\s/](?:(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*|[^<>]*)"
 _TAG = re.compile(
@@ -119,19 +116,15 @@ def read_form(text: str, alphabet: Alphabet, is_english: bool = True) -> Form:
 def _hide_code(text: str) -> str:
     """Hide the signs of code: between a fence and the next one of its length, and between backticks elsewhere."""
     fences = list(_FENCE.finditer(text))
-    ends: dict[str, list[int]] = {}
+    last = {fence[1]: fence.start() for fence in fences if not fence[2].strip()}  # of those that may end code
+    parts, place, opening = [], 0, None
     for fence in fences:
-        if not fence[2].strip():
-            ends.setdefault(fence[1], []).append(fence.end())
-    parts, place = [], 0
-    for fence in fences:
-        following = ends.get(fence[1], [])[bisect_right(ends.get(fence[1], []), fence.end()) :][:1]
-        if fence.start() >= place and following:
-            parts += [
-                _SPAN.sub(_hide, text[place : fence.start()]),
-                text[fence.start() : following[0]].translate(_HIDE),
-            ]
-            place = following[0]
+        if opening is None:
+            opening = fence if last.get(fence[1], -1) > fence.start() else None
+        elif fence[1] == opening[1] and not fence[2].strip():
+            code = text[opening.start() : fence.end()].translate(_HIDE)
+            parts += [_SPAN.sub(_hide, text[place : opening.start()]), code]
+            place, opening = fence.end(), None
     return "".join([*parts, _SPAN.sub(_hide, text[place:])])
 
 
@@ -156,8 +149,7 @@ def _visible(text: str) -> Iterator[str]:
 
 
 def _raise(match: re.Match[str]) -> str:
-    minus, digits = (group for group in match.groups() if group is not None)
-    return ("⁻" if minus else "") + digits.translate(_RAISED_DIGITS)
+    return ("⁻" if match[1] else "") + match[2].translate(_RAISED_DIGITS)
 
 
 class _Tags:
