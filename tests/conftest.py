@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header() -> str:
     """Say how long the suite takes."""
-    return "all tests take about 8 minutes on two free cores, 13 with every extra; -m 'not slow' takes 2"
+    return "all tests take about 8 minutes on two free cores, 13 with every extra; -m 'not slow' takes about 3"
 
 
 class Report:

@@ -106,7 +106,9 @@ class Checkpoints(NamedTuple):
         own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == self.embedded else {}
         requested = spec.config_from_options(config.options)
         requested_data = {name: config.options[name] for name in data if name in config.options}
-        clashes = contradictions(requested, stored, spec.free_at_inference) + contradictions(requested_data, data)
+        # keys that a file leaves out are at their defaults
+        complete = spec.config_from_options(model_options(self.specs)) | stored if stored else {}
+        clashes = contradictions(requested, complete, spec.free_at_inference) + contradictions(requested_data, data)
         if clashes:
             raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint stores its settings")
         free = {name: value for name, value in requested.items() if name in spec.free_at_inference}
