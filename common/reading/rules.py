@@ -126,6 +126,8 @@ class Rules:
         else:
             places, pattern = self._places(0, first), self._pattern(1, second)
             groups = sum(token[0] == "(" for token in _TOKEN.finditer(pattern))
+            if not self._language.sections:
+                raise self._mistake(0, 0, "expected a heading, # and its name, above the first rule")
             rules = next(reversed(self._language.sections.values()))
             rules.append(Rule(places, pattern, self._reading(third, groups)))
 
@@ -138,10 +140,11 @@ class Rules:
 
     def _pattern(self, column: int, written: str) -> str:
         """A pattern without abbreviations."""
-        ends: list[
-            tuple[int, int]
-        ] = []  # of abbreviations as written, and the characters by which each makes it longer
-        parts, end = [], 0
+        ends, parts, end = (
+            list[tuple[int, int]](),
+            list[str](),
+            0,
+        )  # ends of abbreviations, and what each adds to the length
         for found in _REFERENCE.finditer(written):
             meaning = self._known.get(found[0]) or self._meaning(column, found)
             self._known[found[0]] = meaning
