@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,6 @@ from common.checkpoint.files import load_checkpoint, save_copy
 from common.errors import DataError, UsageError, changes
 from common.files import make_folder, writing
 from common.options import ABOVE_ZERO
-from common.progress import duration
 from common.run.interrupt import SaveTimer, StopRequest
 from common.run.nvlog import Log, NvLog
 from common.training.optimization import moving_average
@@ -252,23 +252,15 @@ def train(task: Task, args: argparse.Namespace, names: Sequence[str], stop: Stop
             losses.append(task.step(step, share))
             step += 1
             if step % LOGGED == 0 or step == first:
-                left = seconds * (1 - share) / max(share, 1e-6)
-                _log_losses(log, step, losses, f"about {duration(left)} left" if share else "")
+                shared = [name for name in losses[-1] if all(name in loss for loss in losses)]
+                means = {name: statistics.fmean(loss[name] for loss in losses) for name in shared}
+                log.log((0, step), means | ({"time_left": seconds * (1 - share) / share} if share else {}))
+                log.scalars("sharpen", means, step)
                 losses.clear()
         task.show(log, step)
     save_copy(output, task.checkpoint())
     unfinished.unlink(missing_ok=True)
     return True
-
-
-def _log_losses(log: NvLog, step: int, losses: Sequence[Mapping[str, float]], left: str) -> None:
-    means = {
-        name: sum(loss[name] for loss in losses) / len(losses)
-        for name in losses[-1]
-        if all(name in loss for loss in losses)
-    }
-    log.log((0, step), {**means, "time_left": left})
-    log.scalars("sharpen", means, step)
 
 
 def save(task: Task, path: Path, settings: Mapping[str, Any], step: int, seconds: float) -> None:
