@@ -154,7 +154,8 @@ def _takes(plan: Plan) -> str:
         if (figures := figures_of(plan, name)) is None or not figures.step_seconds:
             return ""
         total += expected_seconds(options, figures)
-    total += MINUTE * (plan.studio.sharpen_minutes + plan.studio.verdict_minutes)
+    verdict = plan.studio.verdict_minutes
+    total += MINUTE * (plan.studio.sharpen_minutes + (proposal.MOST_VERDICT if verdict is None else verdict))
     return f": about {duration(total)} in all"
 
 

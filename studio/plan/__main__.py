@@ -99,8 +99,8 @@ def main(argv: list[str] | None = None) -> None:
         if options.find_lr:
             model = with_tested_rate(spec.name, model, groups, project)
         found[spec.name] = model
-        if left is not None and hours is not None:
-            left -= proposal.needed_hours(hours, model.seconds) + model.sharpen_minutes * MINUTE / HOUR
+        if left is not None:
+            left -= model.hours + model.sharpen_minutes * MINUTE / HOUR
         print("\n".join(describe(spec.name, model, project)), flush=True)
     write(found, groups, options, material, verdict)
 
@@ -120,7 +120,7 @@ def write(
     studio = StudioSettings(
         threads=usable_threads(),
         sharpen_minutes=max((model.sharpen_minutes for model in found.values()), default=0.0),
-        verdict_minutes=verdict,
+        verdict_minutes=None if options.budget is None else verdict,
     )
     models = {name: found[name].group | {"resume_from_last": True} for name in MODELS if name in found}
     write_plan(project.plan, groups | models | {STUDIO: asdict(studio), NOTES: notes})
@@ -187,9 +187,11 @@ def propose(
     chosen |= proposal.choose_reports(epochs, lines, figures, hours)
     figures = figures.with_lines(lines, chosen["evaluate_lines"].value)
     every, minutes = chosen["epochs_per_validation"].value, proposal.minutes_of_steps(figures, hours)
-    run = figures.expect(epochs, every, minutes)
-    if minutes is not None:
+    run, seconds = figures.expect(epochs, every, minutes), figures.seconds(epochs, every, minutes)
+    if hours is not None:
+        hours = proposal.needed_hours(hours, seconds)
         before = minutes_before(project.run(spec.name), spec.name)
+        minutes = proposal.minutes_of_steps(figures, hours) or 0.0
         chosen["max_minutes"] = proposal.choose_minutes(minutes, before, run.last, epochs)
     chosen["warmup_steps"] = proposal.choose_warmup(chosen["warmup_steps"].value, run.last * figures.steps_per_epoch)
     return Proposal(
@@ -198,7 +200,8 @@ def propose(
         figures=figures,
         usual=epochs,
         fitting=run.last,
-        seconds=figures.seconds(epochs, every, minutes),
+        seconds=seconds,
+        hours=hours or 0.0,
         sharpen_minutes=sharpening["sharpen_minutes"].value if sharpening else 0.0,
     )
 

@@ -19,7 +19,6 @@ from models import REGISTRY
 
 SHARED = "all models"  # the group of flags that the models share
 NEED = "need"  # in the notes: what a short time limit lacks, in words
-MOST_VERDICT = 6.0  # minutes
 # The models of a voice in the order of their training: what takes minutes comes first.
 MODELS: dict[str, ModelSpec] = dict(sorted(REGISTRY.items(), key=lambda item: not item[1].takes_minutes))
 Group = dict[str, Any]  # flags by name, with `_` in place of `-`
@@ -31,7 +30,7 @@ class StudioSettings:
 
     threads: int = option(1, "threads of the CPU", check=COUNT)
     sharpen_minutes: float = option(0.0, "for the postnet to learn sharp mels afterwards; 0: none", check=NOT_NEGATIVE)
-    verdict_minutes: float = option(MOST_VERDICT, "for the verdict", check=NOT_NEGATIVE)
+    verdict_minutes: float | None = option(None, "for the verdict; null: no limit", check=NOT_NEGATIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +114,7 @@ def _options_of(groups: dict[str, Group], spec: ModelSpec) -> tuple[TrainOptions
 def _studio_problems(group: Group) -> list[str]:
     """List unknown and bad settings of the group `studio`."""
     checks = {setting.name: setting.metadata["check"] for setting in fields(StudioSettings)}
+    group = {name: value for name, value in group.items() if not (name == "verdict_minutes" and value is None)}
     problems = []
     for name, value in group.items():
         if name not in checks:

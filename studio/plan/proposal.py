@@ -13,7 +13,7 @@ from common.run.memory import USABLE, split_batch
 from common.spec import Advice, ModelSpec
 from common.training.checkup import WITHOUT_PACKAGES
 from studio.plan.commands import Figures
-from studio.plan.file import MOST_VERDICT, Group
+from studio.plan.file import Group
 from studio.plan.inputs import Material, Start
 
 REPORTS = 20  # a run
@@ -29,7 +29,7 @@ FEWEST_MINUTES = 5.0
 CHANCE = 1.0  # of the usual epochs, without which WaveGlow's likelihood is worth less than a vocoder of minutes, by far
 WORTH_MEASURING = 5 / 60  # hours for one that takes hours; with fewer it could not win
 FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
-VERDICT = 0.1  # of the time limit
+VERDICT, MOST_VERDICT = 0.1, 6.0  # of the time limit; at most, in minutes
 SHARPENING, MOST_SHARPENING, FEWEST_SHARPENING = 0.2, 20.0, 2.0  # of a model's hours; at most and at least, in minutes
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
@@ -51,7 +51,8 @@ class Proposal(NamedTuple):
     figures: Figures
     usual: int  # epochs for this much data
     fitting: int  # of them, in the model's hours
-    seconds: float
+    seconds: float  # expected
+    hours: float  # its time limit, before sharpening; 0: none
     sharpen_minutes: float
 
 

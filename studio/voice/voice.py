@@ -135,7 +135,8 @@ def evaluate(
     The voice's best vocoder comes first, and those that the plan's minutes for the verdict leave no time for are left out. Returns
     the systems by name, and what could not be measured, each with the reason.
     """
-    end = time.monotonic() + MINUTE * plan.studio.verdict_minutes
+    minutes = plan.studio.verdict_minutes
+    end = math.inf if minutes is None else time.monotonic() + MINUTE * minutes
     voice = load_voice(project, plan, GRIFFIN_LIM)
     rate = voice.audio.sampling_rate
     sounds = (load_audio(project.root / row.path, rate) for row in rows)

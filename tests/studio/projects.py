@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import soundfile
 
@@ -37,7 +38,7 @@ EVERY = ("epochs_per_validation", "evaluate_every", "epochs_per_checkpoint")
 OPTIONS = from_options(TrainOptions, FLAGS | {"warm_start": None})
 
 
-def plan_groups(project: Project, models: dict[str, Group], every: int = 2, **studio: float) -> dict[str, Group]:
+def plan_groups(project: Project, models: dict[str, Group], every: int = 2, **studio: float | None) -> dict[str, Group]:
     """The contents of plan.json, with a report every so many epochs."""
     lists = {"training_files": str(project.training_list), "validation_files": str(project.validation_list)}
     shared = {"dataset_path": str(project.root), **lists, "seed": 1, "cpu": True}
@@ -46,7 +47,7 @@ def plan_groups(project: Project, models: dict[str, Group], every: int = 2, **st
     return {SHARED: shared, **groups, STUDIO: {"threads": 1, **studio}}
 
 
-def store_plan(project: Project, models: dict[str, Group], notes: Group | None = None, **settings: float) -> Plan:
+def store_plan(project: Project, models: dict[str, Group], notes: Group | None = None, **settings: Any) -> Plan:
     write_plan(project.plan, plan_groups(project, models, **settings) | {NOTES: notes or {}})
     return read_plan(project.plan)
 

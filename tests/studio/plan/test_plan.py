@@ -16,6 +16,7 @@ from common.quality import recogniser
 from common.quality.recogniser import RecogniserConfig
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
+from studio.plan import __main__ as planning
 from studio.plan import proposal
 from studio.plan.__main__ import group_of, trainable_models
 from studio.plan.commands import Figures, environment, usable_threads
@@ -143,9 +144,18 @@ def test_a_vocoder_that_cannot_win_is_left_out(spec, epochs, hours, quick, left_
     assert bool(proposal.describe_hopeless(spec, epochs and (epochs, 100), hours, quick)) is left_out
 
 
+def test_a_model_that_needs_less_than_its_share_is_limited_to_twice_its_time(prepared: Project, monkeypatch) -> None:
+    """Else it might take the time that those after it were given."""
+    monkeypatch.setattr(planning, "measure", lambda *words: figures(report=10, start=40))
+    request = PlanRequest(start=None, hours=1000.0)
+    model = planning.propose(QUICK, read_material(prepared), request, {}, prepared)
+    assert model.fitting == model.usual and 1000 > model.hours == pytest.approx(2 * model.seconds / 3600)
+    assert model.group["max_minutes"] == pytest.approx(60 * model.hours - 40 / 60, abs=0.01)
+
+
 def test_a_budget_that_is_far_too_short_is_named() -> None:
     measured = figures(report=6, start=120)  # 50 s an epoch
-    short = Proposal({}, {}, measured, usual=150, fitting=3, seconds=0.0, sharpen_minutes=0.0)
+    short = Proposal({}, {}, measured, usual=150, fitting=3, seconds=0.0, hours=0.0, sharpen_minutes=0.0)
     found = {"A": short, "B": short._replace(usual=10, fitting=9)}
     words = proposal.describe_need(found, 0.1)
     # 160 epochs, 19 and 10 reports, two starts: 8,414 s
@@ -224,9 +234,15 @@ WAVEGLOW = FLAGS | {"warm_start": None, "best_by": "loss", "max_minutes": 90.0, 
 def test_a_plan_is_the_config_file_of_train_py(prepared: Project) -> None:
     """Each model has its own flags and those of all; what is for studio.train and for people is passed over."""
     quick = {"epochs": 7, "batch_size": 3}
-    plan = store_plan(prepared, {"WaveGlow": WAVEGLOW, "PulseNoise": quick}, {"reasons": {}}, sharpen_minutes=4.5)
+    plan = store_plan(
+        prepared,
+        {"WaveGlow": WAVEGLOW, "PulseNoise": quick},
+        {"reasons": {}},
+        sharpen_minutes=4.5,
+        verdict_minutes=None,
+    )
     assert list(plan.models) == ["PulseNoise", "WaveGlow"] and plan.cpu
-    assert (plan.studio.sharpen_minutes, plan.studio.threads, plan.studio.verdict_minutes) == (4.5, 1, 6.0)
+    assert (plan.studio.sharpen_minutes, plan.studio.threads, plan.studio.verdict_minutes) == (4.5, 1, None)
     for name, flags in (("WaveGlow", WAVEGLOW), ("PulseNoise", quick)):
         options, _ = parse_training_arguments(["-m", name, "--config-file", str(prepared.plan)], REGISTRY, "")
         found = plan.models[name].flat
