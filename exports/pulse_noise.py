@@ -1,6 +1,6 @@
-"""Pulse-noise for runtimes without complex numbers, linear solvers and scattered sums: the same synthesis on other tools."""
+"""Pulse-noise for runtimes without complex numbers and scattered sums: the same synthesis on other tools."""
 
-# M mels, T frames, F frequency bins, N samples, K cosines of the envelope
+# M mels, T frames, F frequency bins, N samples
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from common.audio.stft import STFT, AudioConfig, TacotronSTFT
 from exports.parts import EXAMPLE_FRAMES, ConvSTFT, ExportPart
 from pulse_noise.model import PulseNoise
 from pulse_noise.synthesis import TAPS, PulseNoiseSynthesis, Source, to_samples
-
-BLOCK = 8  # unknowns that the ONNX solver eliminates at once
 
 
 class ComplexPair:
@@ -67,30 +65,6 @@ class PairSTFT(ConvSTFT):
         return audio[:, : -(self.size // 2)]
 
 
-@torch.library.custom_op("pulse_noise::solve", mutates_args=())
-def solve(matrix: Tensor, right: Tensor) -> Tensor:
-    """Solve positive definite systems (T, K, K) for right sides (T, K), K a multiple of BLOCK; onnx_files.py has it in ONNX."""
-    return torch.linalg.solve(matrix, right)
-
-
-@solve.register_fake
-def _(matrix: Tensor, right: Tensor) -> Tensor:
-    return torch.empty_like(right)
-
-
-class PairSynthesis(PulseNoiseSynthesis):
-    """PulseNoiseSynthesis on Pairs."""
-
-    @staticmethod
-    def solve(matrix: Tensor, right: Tensor) -> Tensor:
-        """Solve systems (T, K, K) for right sides (T, K), padded to whole blocks by equations of their own."""
-        size = matrix.shape[1]
-        missing = -size % BLOCK
-        diagonal = torch.diag((torch.arange(size + missing, device=matrix.device) >= size).to(matrix.dtype))
-        padded = F.pad(matrix, (0, missing, 0, missing)) + diagonal
-        return solve(padded, F.pad(right, (0, missing)))[:, :size]
-
-
 def interpolate(values: Tensor, known: Tensor) -> Tensor:
     """pulse_noise.synthesis.interpolate, by comparing all places with each other."""
     frames = torch.arange(values.shape[0], device=values.device)
@@ -130,7 +104,7 @@ class VocodePulseNoise(nn.Module):
         super().__init__()
         self.model, self.stft = model, TacotronSTFT.from_config(model.config)
         self.stft.stft = PairSTFT(self.stft.stft)  # type: ignore[assignment]
-        self.synthesis = PairSynthesis(self.stft)
+        self.synthesis = PulseNoiseSynthesis(self.stft)
 
     def forward(self, mels: Tensor, z: Tensor) -> Tensor:
         """Log-mels (1, M, T), white noise (1, N) -> audio (1, N), N = (T - 1) * hop_length."""

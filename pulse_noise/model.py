@@ -20,8 +20,9 @@ from pulse_noise.synthesis import PulseNoiseSynthesis, Source, interpolate, make
 
 NEAREST = 2  # pitches on either side of the likeliest whose mean is the pitch
 SHARPNESS, THRESHOLD = 6.0, 0.3  # of the voicing's logit
-FIRST_PART, OTHER_PARTS = 32, 256  # frames of a stream's parts
-CONTEXT = 24  # frames around a part: the transforms, the fit and the refinement reach less far
+FIRST_PART, LONGEST_PART = 32, 352  # frames of a stream's parts
+GROWTH = 3  # each is so many times as long as the one before, which plays meanwhile
+CONTEXT = 3  # windows around a part: the transforms, the fit and the refinement reach no farther
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +95,12 @@ class PulseNoise(nn.Module):
 
     @torch.no_grad()
     def stream(
-        self, mels: Tensor, noise: Tensor, first: int = FIRST_PART, others: int = OTHER_PARTS
+        self, mels: Tensor, noise: Tensor, first: int = FIRST_PART, longest: int = LONGEST_PART
     ) -> Iterator[Tensor]:
-        """Yield the audio of `infer` for one item in parts (1, n), of `first` frames and then of `others`.
+        """Yield the audio of `infer` for one item in parts (1, n), of `first` frames and then of more, up to `longest`.
 
-        The source is made at once, so that pulses and noise go on from part to part; each part's filter is fitted among CONTEXT
-        frames on either side. Raises DataError for mels of another shape, too few of them, or NaN.
+        The source is made at once, so that pulses and noise go on from part to part; each part's filter is fitted with
+        CONTEXT on either side. Raises DataError for mels of another shape, too few of them, or NaN.
         """
         with torch.autocast(mels.device.type, enabled=False):
             synthesis, hop = self.synthesis(), self.config.hop_length
@@ -109,7 +110,8 @@ class PulseNoise(nn.Module):
             log_pitch = interpolate(log_pitch, voicing > 0.5)
             source = make_source(log_pitch, voicing, noise[0].float(), self.config.sampling_rate, hop)
             peak = predict_peak(mel[None], synthesis.stft).clamp(min=1)
-            for near, own in parts_in_context(mel.shape[1] - 1, CONTEXT, first, others):
+            context = CONTEXT * self.config.filter_length // hop
+            for near, own in parts_in_context(mel.shape[1] - 1, context, first, longest, GROWTH):
                 around = Source(*(part[scaled(near, hop)] for part in source))
                 audio = synthesis(mel[:, near.start : near.stop + 1], around)
                 yield (audio[None, scaled(own, hop)] / peak).clamp(-1, 1)

@@ -21,9 +21,8 @@ from common.audio.stft import TacotronSTFT
 TAPS = 32  # of the windowed sinc that places a pulse between two samples
 BREATH, BREATH_FROM, BREATH_TO = 0.7, 1500.0, 6000.0  # largest noise share of voiced speech; Hz over which it rises
 SHARPENING = 0.3  # of mels over time, against the blur of predictions
-FITS = 4  # Gauss-Newton steps
-RIDGE = 1e-4
-NEIGHBOURS = 10  # mel filters whose products with the source are computed together, over the bins that they cover
+STEPS = (1.0, 0.7, 0.7, 0.7)  # of the envelope's fit; whole ones overshoot where neighbouring mels differ most
+RIDGE = 1e-4  # weight of the squared cosines in it, times their squared order
 FADE = 300.0  # Hz above the highest mel filter over which the output fades
 REFINEMENTS, MOMENTUM = 2, 0.99
 
@@ -63,15 +62,12 @@ def pulse_train(f0: Tensor, rate: int) -> Tensor:
     places = crossings + (after.floor() - before) / (after - before)
     offsets = torch.arange(-TAPS // 2 + 1, TAPS // 2 + 1, device=f0.device)
     samples = places.floor().long()[:, None] + offsets
-    distance = samples - places[:, None]
+    distance = (samples - places[:, None]).float()
     window = 0.5 + 0.5 * torch.cos(2 * math.pi * distance / TAPS)
-    values = torch.sinc(distance) * window * (rate / f0[crossings].double()).sqrt()[:, None]
+    values = torch.sinc(distance) * window * (rate / f0[crossings].float()).sqrt()[:, None]
     inside = (samples >= 0) & (samples < len(f0))
-    return (
-        torch.zeros(len(f0), dtype=torch.float64, device=f0.device)
-        .index_put((samples[inside],), values[inside], accumulate=True)
-        .float()
-    )
+    pulses = torch.zeros(len(f0), device=f0.device)
+    return pulses.index_put((samples[inside],), values[inside], accumulate=True)
 
 
 def to_samples(frames: Tensor, hop: int, n_samples: int) -> Tensor:
@@ -85,27 +81,30 @@ def to_samples(frames: Tensor, hop: int, n_samples: int) -> Tensor:
 class PulseNoiseSynthesis:
     """The filter and everything behind it: a source and log-mels become audio."""
 
-    solve = staticmethod(torch.linalg.solve)  # (T, K, K), (T, K) -> (T, K)
-
     def __init__(self, stft: TacotronSTFT) -> None:
         config = stft.config
-        self.stft, self.n_cosines = stft, config.n_mel_channels
-        device = stft.mel_basis.device
+        self.stft, device = stft, stft.mel_basis.device
         frequencies = torch.linspace(0, config.sampling_rate / 2, config.filter_length // 2 + 1, device=device)
         self.breath = BREATH * ((frequencies - BREATH_FROM) / (BREATH_TO - BREATH_FROM)).clamp(0, 1)
         self.fade = 1 - ((frequencies - config.mel_fmax) / FADE).clamp(0, 1)
         warped = (_mel(frequencies) / _mel(torch.tensor(config.mel_fmax))).clamp(max=1)
-        self.order = torch.arange(self.n_cosines, device=device)
-        self.cosines = torch.cos(math.pi * warped[:, None] * self.order)  # (F, K)
+        order = torch.arange(config.n_mel_channels, device=device)
+        self.cosines = torch.cos(math.pi * warped[:, None] * order)  # (F, K)
         self.basis = stft.mel_basis.float()
         self.weight = self.basis.sum(0)[:, None].clamp(min=1e-12)
-        starts = range(0, len(self.basis), NEIGHBOURS)
-        self.bands = [self._band(slice(start, start + NEIGHBOURS)) for start in starts]
+        self.step, self.decay = self._fixed_step()
 
-    def _band(self, filters: slice) -> tuple[slice, slice]:
-        """These mel filters, and the bins that they cover."""
-        covered = torch.nonzero(self.basis[filters].sum(0))[:, 0].tolist() or [0]
-        return filters, slice(covered[0], covered[-1] + 1)
+    def _fixed_step(self) -> tuple[Tensor, Tensor]:
+        """What a step of the fit adds to the cosines (K) for the error of each log-mel (M, K), and takes off them for each (K, K).
+
+        This is the Gauss-Newton step of a flat envelope over a flat source. Others differ from it only within the width of a mel
+        filter, so one inverse serves all frames.
+        """
+        basis, cosines = self.basis.double(), self.cosines.double()
+        slopes = basis @ cosines / basis.sum(1, keepdim=True).clamp(min=1e-12)  # (M, K), of log-mels
+        ridge = RIDGE * (1 + torch.arange(cosines.shape[1], device=basis.device).double().square()).diag()
+        inverse = (slopes.T @ slopes + ridge).inverse()
+        return (slopes @ inverse).float(), (ridge @ inverse).float()
 
     def __call__(self, log_mels: Tensor, source: Source) -> Tensor:
         """Audio (N,) from log-mels (M, T) and the source of T frames."""
@@ -143,23 +142,12 @@ class PulseNoiseSynthesis:
         """Envelope (F, T) with which a source of magnitudes (F, T) has the log-mels (M, T)."""
         blurred = F.avg_pool1d(F.pad(log_mels[None], (1, 1), mode="replicate"), 3, stride=1)[0]
         target = (log_mels + SHARPENING * (log_mels - blurred)).T  # (T, M)
-        ridge = RIDGE * self.order.square() + RIDGE
         magnitude = level.T  # (T, F)
-        c = torch.zeros(target.shape[0], self.n_cosines, device=target.device)
-        c[:, 0] = (target - (magnitude @ self.basis.T).clamp(min=1e-10).log()).mean(1)
-        products = [  # (bins, filters x K) of each band
-            (bins, (self.basis[filters, bins].T[:, :, None] * self.cosines[bins, None]).flatten(1))
-            for filters, bins in self.bands
-        ]
-        for _ in range(FITS):
-            product = magnitude * (c @ self.cosines.T).exp()
-            mels = (product @ self.basis.T).clamp(min=1e-10)
-            slopes = torch.cat([product[:, bins] @ part for bins, part in products], 1)
-            jacobian = slopes.unflatten(1, (-1, self.n_cosines)) / mels[:, :, None]
-            residual = target - mels.log()
-            normal = jacobian.mT @ jacobian + torch.diag(ridge)
-            step = (jacobian.mT @ residual[:, :, None])[:, :, 0] - ridge * c
-            c = c + self.solve(normal, step)
+        c = target.new_zeros(target.shape[0], self.cosines.shape[1])
+        for share in STEPS:
+            mels = (magnitude * (c @ self.cosines.T).exp()) @ self.basis.T
+            error = target - mels.clamp(min=1e-10).log()
+            c = c + share * (error @ self.step - c @ self.decay)
         return (c @ self.cosines.T).exp().T
 
     def refine(self, audio: Tensor, log_mels: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ MEL_ROUNDS = 20  # of mel_to_magnitude
 # frames of Griffin-Lim's parts: the first is short, to be ready soon; long ones overlap less
 FIRST_PART, OTHER_PARTS = 32, 256
 PART_WINDOWS = 24  # windows of context on either side of a part
+LOUDEST = 3  # frames among which the loudest one is; check_mels lets through no fewer
 CREST = 3.0  # ratio of a frame's largest magnitude to its root mean square; 3 to 5 in speech and noise
 OGG_HEADER = 27  # bytes of a page before its segment table
 OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
@@ -326,11 +327,13 @@ def griffin_lim_in_parts(
 def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> Tensor:
     """Predict the peaks (B, 1) of audio with log-mels (B, M, T): CREST times the root mean square of the loudest frame.
 
-    A frame's mean square follows from its magnitudes by Parseval's theorem.
+    A frame's mean square follows from its magnitudes by Parseval's theorem; those of the frames with the largest mels suffice.
     """
     config = stft.config
     with torch.autocast(log_mels.device.type, enabled=False):
-        energy = 2 * mel_to_magnitude(log_mels, stft).square().sum(1).amax(1, keepdim=True) / config.filter_length
+        loudest = log_mels.float().exp().square().sum(1, keepdim=True).topk(LOUDEST).indices  # (B, 1, LOUDEST)
+        magnitude = mel_to_magnitude(log_mels.gather(2, loudest.expand(-1, log_mels.shape[1], -1)), stft)
+        energy = 2 * magnitude.square().sum(1).amax(1, keepdim=True) / config.filter_length
         return CREST * (energy / stft.stft.window.square().sum()).sqrt()
 
 
