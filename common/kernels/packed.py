@@ -49,6 +49,12 @@ def reads_float16(device: torch.device) -> bool:
     return device.type == "cpu" and private_ops.has_float16_linear()
 
 
+def is_float16(weight: Tensor) -> bool:
+    """True where float16 holds a weight without rounding, and `pack` reads it so for any number of rows at once."""
+    reads = reads_float16(weight.device) and private_ops.float16_rows_agree()
+    return reads and torch.equal(weight, weight.half().to(weight.dtype))
+
+
 def _packs(weight: Tensor) -> bool:
     """True where oneDNN takes a packed weight and torch.backends.mkldnn.enabled is on."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.enabled:

@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from common import precision
 from common.draws import Draws
 from common.fast import Request, shallow_copy
-from common.kernels.packed import Product, pack, reads_float16
+from common.kernels.packed import Product, is_float16, pack, reads_float16
 from common.layers import LinearNorm, flatten_lstms, length_mask
 from tacotron2.decoder import Decoder, DecoderOutput, Memory
 from tacotron2.fast.training import location_kernel
@@ -79,7 +79,10 @@ def packed_weights(decoder: Decoder, dtype: torch.dtype, float16: bool) -> Weigh
     ending = torch.cat((first @ frames.weight, gate.weight))
 
     def product(weight: Tensor, bias: Tensor | None = None) -> Product:
-        return pack(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), float16)
+        halves = float16 or is_float16(
+            weight
+        )  # voices are stored in half precision, so that nothing of theirs is rounded
+        return pack(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), halves)
 
     def lstm(rnn: nn.LSTMCell, *columns: Tensor) -> Product:
         return product(_i_f_o_g(torch.cat(columns, dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh))

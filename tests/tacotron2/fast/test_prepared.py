@@ -93,6 +93,25 @@ def test_float16_weights_are_within_their_rounding_and_float64_has_none() -> Non
     assert_same(prepare(exact, half=True).infer(*batch), exact.infer(*batch), 1e-12)
 
 
+@pytest.mark.skipif(
+    not (private_ops.has_float16_linear() and private_ops.float16_rows_agree()), reason="products of float16 weights"
+)
+def test_weights_stored_in_half_precision_are_read_in_it_without_rounding(monkeypatch) -> None:
+    """All but the product that joins projection and prenet, which float16 does not hold; of other weights none is."""
+    packed, pack = [], private_ops.pack_float16_linear
+    monkeypatch.setattr(
+        private_ops, "pack_float16_linear", lambda weight, bias: packed.append(weight.shape) or pack(weight, bias)
+    )
+    decoder, batch = make_decoder(0.0, torch.float32, gate_threshold=1.0), inputs(5, 3, dtype=torch.float32)
+    prepare(decoder)
+    assert not packed
+    decoder.half().float()
+    want = decoder.double().infer(batch[0].double(), batch[1])
+    found = prepare(decoder.float()).infer(*batch)
+    assert len(packed) == 4
+    assert_same(DecoderOutput(*(value.to(other) for value, other in zip(found, want, strict=True))), want, 2e-5)
+
+
 def test_batches_do_not_change_each_other_and_buffers_of_few_sizes_stay() -> None:
     """The same buffers serve the next batch of a size, inside inference_mode and out of it."""
     decoder = make_decoder(gate_threshold=1.0)
