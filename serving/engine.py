@@ -1,8 +1,9 @@
 """The engine: one thread that runs the models for all requests together.
 
 A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next pieces of all requests for
-a voice as one batch, and then one part of audio for each request. The audio of a request equals that of
-`Synthesizer.stream_line(Line(text, seed, 0))`, because neither the mel nor the audio of a piece depends on its batch.
+a voice as one batch, and then one part of audio for each request, those first whose listeners have least of it. The others wait
+while new requests do. The audio of a request equals that of `Synthesizer.stream_line(Line(text, seed, 0))`, because neither the
+mel nor the audio of a piece depends on its batch.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from synthesizer import Synthesizer
 WARM_UP = "Ready."
 LAST_MOMENT = 0.5  # seconds for the end of a thread that loads voices
 TICK = 0.05  # seconds between two checks for unfinished work
+GATHER = 0.004  # seconds in which requests join the first one of a batch
+RESERVE = 1.0  # seconds of audio with which a listener can wait for new requests
 
 log = logging.getLogger("serving")
 
@@ -249,6 +252,8 @@ class Engine:
                 if self._aborting or (self.is_stopping and not self._visits):
                     return False
                 self._wake.wait()
+            if not jobs and self._places > 1:
+                self._wake.wait_for(lambda: self._aborting, GATHER)
             # Check all that wait, so that abandoned ones leave their places to others.
             self._inbox = deque(stream for stream in self._inbox if not self._is_over(stream))
             streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._places - len(jobs)))]
@@ -302,7 +307,11 @@ class Engine:
             job.stream.begin_piece(stream.draft)
 
     def _advance_all(self, jobs: list[_Job]) -> None:
-        for job in jobs:  # in a function, so that the waiting thread keeps no reference to the last one
+        """Compute a part for each job, until all can wait for new requests that have a place."""
+        # in a function, so that the waiting thread keeps no reference to the last one
+        for job in sorted(jobs, key=lambda job: job.stream.reserve):
+            if self._inbox and len(jobs) < self._places and job.stream.reserve > RESERVE:
+                return
             if job.steps is not None:
                 self._advance(job)
 

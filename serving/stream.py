@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -108,6 +109,12 @@ class SpeechStream:
     def seconds_left(self) -> float:
         """The seconds of audio that are not computed, at the usual pace of speech."""
         return max(0.0, len(self.request.text) / CHARACTERS - self.samples / self.sampling_rate)
+
+    @property
+    def reserve(self) -> float:
+        """The seconds of audio that a listener who plays the first part at once has left; none have less before it."""
+        played = math.inf if self.first is None else time.monotonic() - self.start - self.first
+        return self.samples / self.sampling_rate - played
 
     @property
     def speech(self) -> Speech:

@@ -1,6 +1,7 @@
 """The engine: the sound of the library alone and under load, batches, limits, cancellation and stopping."""
 
 import asyncio
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,6 +153,33 @@ async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engi
         await asyncio.sleep(0.01)
     await until(lambda: sample(engine, "tts_active_requests") == 0)
     assert 2 in active and max(active) == 2
+
+
+@own_engine(max_batch=3)
+@pytest.mark.parametrize(("reserve", "order"), [(-100.0, "ababacb"), (math.inf, "abababc")])
+async def test_a_new_request_begins_before_others_go_on_whose_listeners_can_wait(
+    engine: Engine, reserve: float, order: str, monkeypatch
+) -> None:
+    """Two have had two parts each, when the third request arrives during the next one."""
+    monkeypatch.setattr("serving.engine.RESERVE", reserve)
+    advanced, advance, loop = [], engine._advance, asyncio.get_running_loop()
+    streams = engine.submit_all([SpeechRequest(text=LONG[:48], seed=1)] * 2)
+
+    async def submit() -> None:
+        streams.append(engine.submit(SpeechRequest(text=TEXTS[2], seed=2)))
+
+    def note(job: Any) -> None:
+        advanced.append(job.stream)
+        advance(job)
+        if len(advanced) == 5:
+            asyncio.run_coroutine_threadsafe(submit(), loop).result()
+
+    engine._advance = note
+    await until(lambda: len(streams) == 3 and all(stream.ended for stream in streams))
+    assert torch.equal(await collect(streams[2]), reference(TEXTS[2], 2))
+    assert "".join("abc"[streams.index(stream)] for stream in advanced[:7]) == order
+    for stream in streams:
+        stream.cancel()
 
 
 @own_engine(batching=False)
