@@ -18,7 +18,6 @@ from common.kernels.private_ops import Processor
 from models import REGISTRY, get_model
 
 REQUESTS = {  # the flags that switch each row on
-    "compiled, channels last": Request(compile="max-autotune"),
     "compiled": Request(compile="default"),
     "graphs": Request(graphs=True),
     "recomputed": Request(recompute=True),

@@ -8,7 +8,7 @@ from common.kernels.private_ops import processor
 from common.precision import half_dtype
 from waveglow.fast.int8 import can_convert, convert_to_int8
 from waveglow.fast.prepared import convert_to_prepared
-from waveglow.fast.training import convert_for_training, convert_to_channels_last, convert_to_compiled, gains
+from waveglow.fast.training import convert_for_training, convert_to_compiled, gains
 
 # Training has WN and the product of a 1x1 convolution again.
 NETWORKS = Origin(
@@ -29,15 +29,6 @@ INFERENCE = Origin(
 )
 
 WAYS = (
-    FastWay(
-        name="compiled, channels last",
-        phase="training",
-        applies=lambda model, request: request.compile == "max-autotune",
-        convert=convert_to_channels_last,
-        tolerance=1e-4,
-        origin=NETWORKS,
-        cost="longer on a GPU (not measured)",
-    ),
     FastWay(
         name="compiled",
         phase="training",

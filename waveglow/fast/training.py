@@ -1,6 +1,6 @@
 """The rows "training" and "recomputed": the plain model's parameters with another forward and a hand-written backward.
 
-The rows "compiled" and "compiled, channels last", at the end: torch.compile, which fuses the plain equations.
+The row "compiled", at the end: torch.compile, which fuses the plain equations.
 
 The parts of the fast object own no parameters. They read those of the plain parts, which are their submodules, so that
 DistributedDataParallel and FSDP act on both.
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,7 +18,7 @@ from common import precision
 from common.fast import Request, shallow_copy
 from common.kernels.private_ops import Processor
 from waveglow.fast.gated_layers import dilations_of, gated_layers, layer_inputs, merge_weights, split_outputs
-from waveglow.model import WN, Invertible1x1Conv, Upsample, WaveGlow, WeightNormConv1d
+from waveglow.model import WN, Invertible1x1Conv, Upsample, WaveGlow
 
 # B batch, T frames, M mels, G groups, C channels of a flow, N channels of the condition
 
@@ -110,33 +109,3 @@ def convert_to_compiled(model: WaveGlow, request: Request) -> WaveGlow:
     compiled = shallow_copy(model, type(model)).train(model.training)
     compiled.compile(mode=precision.COMPILE_MODES[request.compile])
     return compiled
-
-
-def convert_to_channels_last(model: WaveGlow, request: Request) -> WaveGlow:
-    """Return the same model, compiled with channels innermost in memory."""
-    return convert_to_compiled(with_channels_last(model), request)
-
-
-def with_channels_last(model: WaveGlow) -> WaveGlow:
-    """Return a model with the same parameters whose layers keep channels innermost."""
-    layers = nn.ModuleList(_with_channels_last(cast(WN, wn)) for wn in model.WN)
-    return shallow_copy(model, type(model), WN=layers).train(model.training)
-
-
-def _with_channels_last(wn: WN) -> WN:
-    stacks = {
-        name: nn.ModuleList(shallow_copy(conv, ChannelsLastConv1d) for conv in cast(nn.ModuleList, getattr(wn, name)))
-        for name in ("in_layers", "cond_layers", "res_skip_layers")
-    }
-    return shallow_copy(wn, WN, **stacks)
-
-
-class ChannelsLastConv1d(WeightNormConv1d):
-    """The plain convolution applied to images of height 1, for which cuDNN has kernels that read channels innermost."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, in, G) -> (B, out, G), channels innermost in memory."""
-        norm = torch.linalg.vector_norm(self.weight_v, dim=(1, 2), keepdim=True)
-        weight = (self.weight_g * self.weight_v / norm)[:, :, None].contiguous(memory_format=torch.channels_last)
-        picture = x[:, :, None].contiguous(memory_format=torch.channels_last)
-        return F.conv2d(picture, weight, self.bias, padding=(0, self.padding), dilation=(1, self.dilation))[:, :, 0]

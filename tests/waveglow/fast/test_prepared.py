@@ -99,7 +99,7 @@ def test_rows_apply_as_the_request_says(small_model, monkeypatch) -> None:
     assert way_name("training", Request(half=True)) == "training"
     assert way_name("training", Request(recompute=True)) == "recomputed"
     assert way_name("training", Request(compile="default")) == "compiled"
-    assert way_name("training", Request(compile="max-autotune")) == "compiled, channels last"
+    assert way_name("training", Request(compile="max-autotune")) == "compiled"
     assert way_name("inference", Request()) == "prepared"
     for fast, name in ((True, "half"), (False, "prepared")):
         monkeypatch.setattr("common.precision.has_fast_half", lambda device, fast=fast: fast)
