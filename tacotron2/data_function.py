@@ -19,17 +19,17 @@ from common.audio.audio_processing import load_audio
 from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.lexicon import Lexicon
 from common.data.mels import ClipDataset, audio_seconds, check_settings, length_problem, load_mel, mel_seconds
-from common.data.number_words import numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
 from common.options import POSITIVE, check_fields, from_options, option
+from common.reading.multilingual import numbers_cleaner
 from common.spec import SENTENCE_PAUSE, Key, Options, Piece, Published
 from common.utils import to_gpu
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
 from tacotron2.text.alphabet import symbols_file
 from tacotron2.text.cleaners import get_cleaner
-from tacotron2.text.markup import Block, Form, join_blocks, name_letter, read_form
+from tacotron2.text.markup import ENGLISH, Block, Form, join_blocks, name_letter, read_form
 
 # B batch, S symbols, T frames, M mels
 
@@ -55,7 +55,7 @@ class Tacotron2DataConfig:
     text_cleaners: Sequence[str] = option(
         ["english_cleaners"],
         "cleaners to apply in this order: english_cleaners, basic_cleaners, transliteration_cleaners; before one of the last two "
-        "numbers_CODE spells the numbers of another language, such as numbers_de",
+        "numbers_CODE reads the numbers and abbreviations of another language, such as numbers_de",
         nargs="+",
         metavar="NAME",
     )
@@ -111,7 +111,7 @@ class Tacotron2DataConfig:
         if isinstance(text, WrittenText):
             return Form([Block(text)])
         as_published = self.text_reading == TEXT_READINGS[1]
-        form = Form([Block(text)]) if as_published else read_form(text, self.alphabet, self.reads_english)
+        form = Form([Block(text)]) if as_published else read_form(text, self.alphabet, self._language)
         blocks, lead = [], form.lead
         for block in form.blocks:
             written = WrittenText(self.lexicon(block.text) if self.lexicon else block.text)
@@ -140,6 +140,12 @@ class Tacotron2DataConfig:
     def encode(self, text: str) -> list[int]:
         """Convert a text for inference to symbol ids. Raises DataError for braces with mistakes and pauses out of range."""
         return text_to_sequence(self.read_aloud(text), self.text_cleaners, self.alphabet)
+
+    @property
+    def _language(self) -> str:
+        """Code of the language of texts for inference; "" where the cleaners don't tell it."""
+        readers = filter(None, map(numbers_cleaner, self.text_cleaners))
+        return ENGLISH if self.reads_english else next((reader.code for reader in readers), "")
 
     @property
     def reads_english(self) -> bool:
@@ -297,8 +303,8 @@ def _cut_block(block: Block, limit: int, config: Tacotron2DataConfig) -> list[Pi
     from tacotron2.text import sentences
 
     clean = get_cleaner(config.text_cleaners)
-    spellers = filter(None, map(numbers_cleaner, config.text_cleaners))
-    read = read_places if config.reads_english else next((speller.read_places for speller in spellers), None)
+    readers = filter(None, map(numbers_cleaner, config.text_cleaners))
+    read = read_places if config.reads_english else next((reader.read_places for reader in readers), None)
     steps = sentences.Conversion(read, clean) if read else sentences.Conversion(clean=clean)
     parts = [Piece(SpokenText(text), own) for text, own, *_ in sentences.cut_text(block.text, limit, steps)]
     encoded = [(piece, config.encode(piece.text)) for piece in parts]

@@ -13,9 +13,10 @@ import unicodedata
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from common.data.number_words import PREFIX, find_language, numbers_cleaner
+from common.data.number_words import find_language
 from common.data.transliteration import compose, to_ascii
 from common.quality.evaluators import optional_import
+from common.reading.multilingual import PREFIX, numbers_cleaner
 from common.reading.reader import read_english
 
 WRITTEN_OTHERWISE = {  # what the reader leaves to the cleaner, and what recognisers write in a second way

@@ -14,8 +14,11 @@ first letter, `chars` as a set of characters, `behind` for a place behind one of
 words of its own; * is the rest of a word.
 
 In words, {1} stands for what a group of the pattern has matched, and {1,2,'mdy':date} for what a speaker makes of groups and
-constants ("-" is nothing); {:date} gives it all groups, and {~:dash} the match. A speaker is a function, or a class of words with
-readings.
+constants ("-" is nothing); {:date} gives it all groups, and {~:dash} the match. A speaker is a function, a class of words with
+readings, or changes of words; {1:roman>ordinal>feminine} are several, each of which is given the words of the one before.
+
+Where a language has no table of words, a line "+" gives a class some, with readings: Sr=señor; Sra=señora. A line "~" adds to named
+changes of words a pattern, and in the fourth column what replaces it.
 
 A mistake is refused with its file, line and column when the file is loaded.
 """
@@ -24,8 +27,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial, reduce
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -59,7 +62,7 @@ class Language(NamedTuple):
 
 
 _REFERENCE = re.compile(r"\{(?:([a-z_]+)([:=])([^{}]+)|([A-Z_]{2,}))\}")
-_PART = re.compile(r"\{([^{}:]*)(?::([\w ]+))?\}")
+_PART = re.compile(r"\{([^{}:]*)(?::([\w >]+))?\}")
 _ARGUMENT = re.compile("[0-9]+|'[^']*'|~|-")
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\]){0,200}\]|\((?!\?)", re.DOTALL)  # of a pattern; "(" opens a group
 
@@ -80,45 +83,59 @@ _FORMS: dict[str, Callable[[list[str]], str]] = {
 
 
 class Rules:
-    """A file of rules in reading; what it may refer to are classes of words with their readings, speakers and named patterns.
+    """Files of rules in reading, as if they were one; they may refer to classes of words with readings, speakers, named patterns.
 
-    Loading raises DataError for the first mistake; with `compiles`, it compiles each pattern by itself, which takes a while.
+    The classes grow by the words of the files. Loading raises DataError for the first mistake; with `compiles`, it compiles each
+    pattern by itself, which takes a while.
     """
 
     def __init__(
         self,
-        path: Path,
-        classes: Mapping[str, Mapping[str, str]],
+        paths: Sequence[Path],
+        classes: dict[str, dict[str, str]],
         speakers: Mapping[str, Callable[..., str]],
         patterns: Mapping[str, str],
         compiles: bool = False,
     ) -> None:
-        self._path, self._classes, self._speakers, self._compiles = path, classes, speakers, compiles
-        self._patterns, self._number, self._columns = dict(patterns), 0, list[str]()
+        self._paths, self._classes, self._speakers, self._compiles = paths, classes, speakers, compiles
+        self._patterns, self._place, self._heading, self._columns = dict(patterns), "", "", list[str]()
         self._known: dict[str, str] = {}  # abbreviations, since one class stands in many patterns
-        checked = partial(Rules, path, classes, speakers, patterns, compiles=True)
+        self._changes: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+        checked = partial(Rules, paths, classes, speakers, patterns, compiles=True)
         self._language = Language({}, {}, lambda: checked().load())
 
     def load(self) -> Language:
         """Read the lines."""
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            self._number, self._columns = self._number + 1, line.split("\t")
-            if line.startswith("# "):
-                self._language.sections[line[2:]] = []
-            elif 3 <= len(self._columns) <= 4:
-                self._read_line(*self._columns[:3])
-            else:
-                raise self._mistake(
-                    0, 0, f"got {len(self._columns)} columns, expected 3 or 4: places, pattern, words, remark"
-                )
+        for path in self._paths:
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                self._place, self._columns = f"{path}:{number}", line.split("\t")
+                if line.startswith("# "):
+                    self._language.sections.setdefault(line[2:], [])
+                    self._heading = line[2:]
+                elif 3 <= len(self._columns) <= 4:
+                    self._read_line(*self._columns[:3])
+                else:
+                    problem = f"got {len(self._columns)} columns, expected 3 or 4: places, pattern, words, remark"
+                    raise self._mistake(0, 0, problem)
         return self._language
+
+    def change(self, name: str, words: str) -> str:
+        """Words with the changes of a name, if there are any."""
+        return _change(self._changes.get(name, ()), words)
 
     def _mistake(self, column: int, index: int, problem: str) -> DataError:
         place = sum(len(before) + 1 for before in self._columns[:column]) + index + 1
-        return DataError(f"{self._path}:{self._number}:{place}: {problem}")
+        return DataError(f"{self._place}:{place}: {problem}")
 
     def _read_line(self, first: str, second: str, third: str) -> None:
-        if first == "=":
+        if first in "+=":
+            self._known.clear()  # what is known of a name or a class may change
+        if first == "+":
+            self._add_words(self._classes.setdefault(second, {}), third.split("; "))
+        elif first == "~":
+            change = re.compile(self._pattern(2, third, compiles=True)), "".join(self._columns[3:])
+            self._changes.setdefault(second, []).append(change)
+        elif first == "=":
             self._patterns[second] = self._pattern(2, third)
         elif first == "?":
             within = self._places(2, third)
@@ -126,10 +143,17 @@ class Rules:
         else:
             places, pattern = self._places(0, first), self._pattern(1, second)
             groups = sum(token[0] == "(" for token in _TOKEN.finditer(pattern))
-            if not self._language.sections:
+            if not self._heading:
                 raise self._mistake(0, 0, "expected a heading, # and its name, above the first rule")
-            rules = next(reversed(self._language.sections.values()))
-            rules.append(Rule(places, pattern, self._reading(third, groups)))
+            self._language.sections[self._heading].append(Rule(places, pattern, self._reading(third, groups)))
+
+    def _add_words(self, words: dict[str, str], entries: list[str]) -> None:
+        """Add words, each also as at the start of a sentence, but for single letters."""
+        for entry in entries:
+            rest, _, reading = entry[1:].partition("=")  # a sign may be "=" itself
+            words[entry[:1] + rest] = reading
+            if rest:
+                words.setdefault(entry[0].upper() + rest, reading)
 
     def _places(self, column: int, written: str) -> str:
         for index, place in enumerate(written):
@@ -138,13 +162,10 @@ class Rules:
                 raise self._mistake(column, index, problem)
         return written
 
-    def _pattern(self, column: int, written: str) -> str:
+    def _pattern(self, column: int, written: str, compiles: bool = False) -> str:
         """A pattern without abbreviations."""
-        ends, parts, end = (
-            list[tuple[int, int]](),
-            list[str](),
-            0,
-        )  # ends of abbreviations, and what each adds to the length
+        ends: list[tuple[int, int]] = []  # of abbreviations, and what each adds to the length
+        parts, end = list[str](), 0
         for found in _REFERENCE.finditer(written):
             meaning = self._known.get(found[0]) or self._meaning(column, found)
             self._known[found[0]] = meaning
@@ -152,7 +173,7 @@ class Rules:
             parts += [written[end : found.start()], meaning]
             end = found.end()
         pattern = "".join([*parts, written[end:]])
-        if self._compiles:
+        if compiles or self._compiles:
             try:
                 re.compile(pattern)
             except re.error as error:
@@ -214,12 +235,25 @@ class Rules:
         return lambda match: speak(*(get(match) for get in getters))
 
     def _speaker(self, name: str, index: int) -> Callable[..., str]:
+        first, *others = (self._one_speaker(one, index) for one in name.split(">"))
+        return (lambda *words: reduce(lambda said, speak: speak(said), others, first(*words))) if others else first
+
+    def _one_speaker(self, name: str, index: int) -> Callable[..., str]:
         if name in self._speakers:
             return self._speakers[name]
+        if name in self._changes:
+            return partial(_change, self._changes[name])
         if name not in self._classes:
             raise self._mistake(2, index, f"got {name!r}, expected a speaker or a class of words")
-        readings = self._classes[name]
-        return lambda word: readings.get(word, word) if word else ""
+        return partial(_look_up, self._classes[name])
+
+
+def _change(changes: Iterable[tuple[re.Pattern[str], str]], words: str | None) -> str:
+    return reduce(lambda said, change: change[0].sub(change[1], said), changes, words or "")
+
+
+def _look_up(readings: Mapping[str, str], word: str | None) -> str:
+    return readings.get(word, word) if word else ""
 
 
 def _as_written(word: str | None) -> str:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 from common.data.filelist import Utterance, choose_held_out
 from common.data.languages import alphabet_of
 from common.data.mels import unusable_rows
-from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
+from common.data.number_words import find_language
 from common.data.transliteration import compose
 from common.files import write_text
 from common.progress import counted
 from common.quality.recogniser import ENGLISH as ENGLISH_CODE
+from common.reading.multilingual import PREFIX, find_left, numbers_cleaner
 from models import acoustic_spec
 from studio.prepare.arguments import VALIDATION, PrepareOptions
 from studio.prepare.review import YES, ClipRow
@@ -81,8 +82,8 @@ def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
     numbers = find_language(language) if language != "en" else None
     spell = numbers_cleaner(f"{PREFIX}{numbers}") if numbers else None
     first = [f"{PREFIX}{numbers}"] if numbers else []
-    left = find_left(texts, spell or str)
     spelled = list(map(spell, texts)) if spell else texts
+    left = find_left(spelled)
     expected = alphabet_of(language)
     symbols = symbols_of([*spelled, expected])
     if len(symbols) > LARGEST:

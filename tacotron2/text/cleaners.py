@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 
-from common.data.number_words import MAX_DIGITS, PREFIX, inflect_engine, numbers_cleaner
+from common.data.number_words import MAX_DIGITS, inflect_engine
 from common.data.transliteration import to_ascii
 from common.errors import UsageError
+from common.reading.multilingual import PREFIX, numbers_cleaner
 
 Cleaner = Callable[[str], str]
 
@@ -75,8 +76,8 @@ CLEANERS: dict[str, Cleaner] = {
 def get_cleaner(names: str | Sequence[str]) -> Cleaner:
     """Return a function that applies the named cleaners in order; without names it returns the text unchanged.
 
-    numbers_CODE spells the numbers of another language; basic_cleaners follow it. Raises UsageError, which lists the unknown names
-    and the valid ones.
+    numbers_CODE reads the numbers and abbreviations of another language; basic_cleaners follow it. Raises UsageError, which lists
+    the unknown names and the valid ones.
     """
     names = [names] if isinstance(names, str) else names
     found = {name: CLEANERS.get(name) or numbers_cleaner(name) for name in names}

@@ -27,6 +27,7 @@ from tacotron2.text.elements import read_elements
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, ends_sentence, find_ends
 from tacotron2.text.sequence import plain_braces
 
+ENGLISH = "en"
 PAUSE = 0.5  # seconds of [pause]
 LONGEST_PAUSE, MOST_PAUSES = 60.0, 600.0  # seconds of one pause, and of all pauses of a text
 _STRENGTHS = {
@@ -64,6 +65,7 @@ _SIGNS_OF_CODE = "<>&[]*_~#|\\$="
 _HIDE = str.maketrans(_SIGNS_OF_CODE, "".join(chr(0xE000 + number) for number in range(len(_SIGNS_OF_CODE))))
 _SHOW = {private: chr(sign) for sign, private in _HIDE.items()}
 _FIRST_MARK = re.compile(r"[.,;:!?…]+(?=\s|\Z)")
+_LANGUAGE = re.compile(r"\bxml:lang\s*=\s*[\"']\s*([A-Za-z]{1,8})(?![A-Za-z])", re.I)
 _ATTRIBUTE = re.compile(r"\b(time|strength)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s/>]*))", re.I)
 
 
@@ -83,18 +85,18 @@ class Form(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_form(text: str, alphabet: Alphabet, is_english: bool = True) -> Form:
-    """Read the form of a text; formulas become words only if it is English.
+def read_form(text: str, alphabet: Alphabet, language: str = ENGLISH) -> Form:
+    """Read the form of a text in a language by its code, "" for an unknown one; formulas become words only if it is English.
 
     Raises DataError for a pause out of range, for a pronunciation that is none, and for braces that nearly hold ARPAbet.
     """
     if not _MARKED.search(text):
         return Form([Block(text)])
     text = _hide_code(text) if "`" in text or "~~~" in text else text
-    text, notes = read_elements(read_latex(text) if is_english else text)
+    text, notes = read_elements(read_latex(text) if language == ENGLISH else text)
     text, braces = plain_braces(text, alphabet)
     text = _LINE_BREAK.sub("\n", text.replace(_PAUSE, " "))
-    tags = _Tags("".join(_visible(text)) if "<" in text else text)
+    tags = _Tags("".join(_visible(text)) if "<" in text else text, language)
     text = tags.replace(remove_markdown(_RAISED.sub(_raise, tags.text)))
     blocks: list[Block] = []
     lead = 0.0
@@ -155,8 +157,8 @@ def _raise(match: re.Match[str]) -> str:
 class _Tags:
     """Replaces the tags of a text; collects its pauses in seconds, and notes on what has no effect."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.pauses, self.notes = text, list[float](), list[str]()
+    def __init__(self, text: str, language: str) -> None:
+        self.text, self.pauses, self.notes, self._language = text, list[float](), list[str](), language
         self._closed = {name.lower() for name in re.findall(r"</([A-Za-z][A-Za-z0-9:._-]*)", text)}
         self._is_ssml = re.search(r"<speak\b", text, re.I) is not None
 
@@ -179,6 +181,9 @@ class _Tags:
         name = name.lower()
         if name == "break":
             return "" if closing else self._break(whole, attributes)
+        lang = _LANGUAGE.search(attributes)
+        if lang and not closing and lang[1].lower() != self._language:
+            self.notes.append(f'xml:lang="{lang[1]}" is not supported: a voice speaks the one language of its texts')
         has_form = not attributes or "=" in attributes or attributes == "/"
         if len(name) == 1 and not has_form:  # if a <b and c> d
             return whole
@@ -187,7 +192,7 @@ class _Tags:
         if name in BLOCKS or (self._is_ssml and name == "s"):
             return _BREAK
         if name in _SSML or ":" in name or (self._is_ssml and not closing):
-            self.notes += [] if closing else [f"<{name}> of SSML has no effect"]
+            self.notes += [] if closing or (lang and name == "lang") else [f"<{name}> of SSML has no effect"]
             return ""
         is_xml = bool(attributes) and has_form
         return "" if name in _INLINE or is_xml or name in self._closed else whole

@@ -135,9 +135,10 @@ def test_english_needs_no_alphabet_and_other_numbers_are_spelled() -> None:
     """Digits stayed in the texts of other languages, so that a model learned none of their words."""
     texts = ["A café, and José's piñata." + " Plain words" * 40]
     assert choose_alphabet(texts, "en") == (["english_cleaners"], None, [])
-    alphabet = choose_alphabet([GERMAN, "Dr. Weiß zahlt 7,50 € und 5 % mehr."], "de-AT")
+    alphabet = choose_alphabet([GERMAN, "Dr. Weiß war stumm. 7,50 € und 5 % mehr, Zbg. hier ± dort."], "de-AT")
     assert alphabet.cleaners == ["numbers_de", "basic_cleaners"]
-    assert not set("0123456789€") & set(alphabet.symbols or []) and "%" in (alphabet.symbols or [])
+    assert not set("0123456789€%") & set(alphabet.symbols or []) and "±" in (alphabet.symbols or [])
+    assert "write these as words, which nothing spells: ±, Zbg." in alphabet.notes
     alphabet = choose_alphabet([JAPANESE], "ja")
     assert (alphabet.cleaners, alphabet.symbols) == (["numbers_ja", "transliteration_cleaners"], None)
 

@@ -14,7 +14,8 @@ import pytest
 from common.data.filelist import read_filelist
 from common.errors import DataError
 from common.reading.formulas import find_formulas
-from common.reading.reader import RULES, _replace, load_english, read_english, scanner
+from common.reading.reader import RULES, load_english, read_english, scanner
+from common.reading.segments import replace
 from tacotron2.data_function import unspoken
 from tacotron2.text import BUILT_IN
 from tacotron2.text.cleaners import english_cleaners
@@ -40,7 +41,7 @@ def test_written_text_becomes_the_spoken_text_of_the_table() -> None:
 def test_every_rule_decides_a_case() -> None:
     """A rule that decides none can be deleted: no text is known that needs it."""
     kinds = [scanner(kind) for kind in KINDS]
-    texts = [_replace(case, find_formulas(case), {})[0] for case, _ in CASES]
+    texts = [replace(case, find_formulas(case), {})[0] for case, _ in CASES]
     deciding = {rule.pattern for kind in kinds for text in texts for rule, _ in kind.find(text)}
     rules = itertools.chain.from_iterable(load_english().sections.values())
     assert [rule.pattern for rule in rules if rule.pattern not in deciding] == []

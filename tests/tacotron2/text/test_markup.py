@@ -73,6 +73,19 @@ def test_what_is_left_out_is_listed() -> None:
     assert notes("<b>bold</b> and <mark>marked</mark>", {}) == []
 
 
+def test_other_languages_than_the_voices_are_said_to_be_unsupported() -> None:
+    spanish = {
+        "text_cleaners": ["numbers_es_CO", "basic_cleaners"],
+        "symbols": ["_", " ", *"abcdefghijklmnopqrstuvwxyz"],
+    }
+    text = '<speak xml:lang="en-US">Hi <lang xml:lang="es-ES">hola</lang> <p xml:lang=\'fr\'>oui</p></speak>'
+    for options, others in (({}, ("es", "fr")), (spanish, ("en", "fr"))):
+        wanted = [
+            f'xml:lang="{code}" is not supported: a voice speaks the one language of its texts' for code in others
+        ]
+        assert notes(text, options) == wanted
+
+
 @pytest.mark.parametrize("text", ["<b>Hi</b> I", "Title\n\nBody *x*", "I", "...", "&amp;", "# A\n- b"])
 def test_texts_are_read_as_published_on_demand(text: str) -> None:
     """Markup is characters, a letter a letter, and nothing is cut."""
