@@ -59,16 +59,6 @@ def copy_arguments(
             parser._add_action(action)
 
 
-def words_of(argv: Iterable[str], flags: Iterable[str]) -> list[str]:
-    """Return the words of a command line that belong to these flags."""
-    known, taken, taking = set(flags), [], False
-    for word in argv:
-        if word.startswith("-"):
-            taking = word.partition("=")[0] in known
-        taken += [word] if taking else []
-    return taken
-
-
 def words_for(flag: str, value: Any, has_negation: bool = True) -> list[str]:
     """Turn a flag's value into arguments: true is the bare flag, false its --no- form, None nothing, and a list several values."""
     if value is None or (value is False and not has_negation):

@@ -52,8 +52,6 @@ class Figures:
     parameters: int
     device: str
     clips: int
-    batch_size: int
-    clips_per_step: int
     steps_per_epoch: int
     always: int  # bytes used without any clip
     clip: int  # bytes of the longest clip

@@ -41,7 +41,7 @@ def material(minutes: float = 30, clips: int = 400) -> Material:
 
 def figures(clips=400, available=16.0, seconds=2.0, report=0.0, start=0.0) -> Figures:
     """Measurements in GB and seconds: a batch takes 1 GB, and half of one for each clip."""
-    sizes = {"always": GB, "clip": GB // 2, "available": int(available * GB), "batch_size": 16, "clips_per_step": 16}
+    sizes = {"always": GB, "clip": GB // 2, "available": int(available * GB)}
     steps = {"steps_per_epoch": max(1, clips // 16), "step_seconds": [seconds] * 10}
     times = {"report_seconds": report, "start_seconds": start}
     return Figures(model="M", parameters=1, device="D", clips=clips, **sizes, **steps, **times)
