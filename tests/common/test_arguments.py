@@ -162,6 +162,8 @@ def test_the_command_line_overrides_the_config_file_and_that_the_defaults(tmp_pa
     assert (args.anneal_steps, args.mel_fmin) == ([1, 2], 40.0)
     assert (args.amp, args.cudnn_enabled, args.seed, args.mask_padding) == (True, False, None, False)
     assert args.anneal_factor == 0.3  # as for --amp on the command line
+    limits = "--anneal-factor 1 --warmup-steps 0 --max-skipped 0 --num-workers 0 --bucket-batches 0 --epochs 1"
+    parse(*limits.split())  # are taken
     assert parse("--config-file", config(tmp_path, content), "--cudnn-enabled").cudnn_enabled
 
 

@@ -54,11 +54,18 @@ def test_a_run_uses_its_time_and_does_not_exceed_it(now: list[float], slower: fl
     assert plan.squeeze == plan.last / 1000
 
 
+def test_a_slow_first_epoch_does_not_decide_for_the_others(now: list[float]) -> None:
+    plan = TimePlan()
+    plan.start(1.0, 1000, 100, 0)
+    train(plan, now, lambda epoch: 1.0 if epoch else 25.0, 0.0, 0, 1000)
+    assert plan.last == 34  # 25 s, then 33 of 1 s within 0.98 x 60 s
+
+
 def test_a_resumed_run_keeps_its_plan_and_another_limit_is_fitted_at_once(now: list[float]) -> None:
     whole, part = TimePlan(), TimePlan()
     whole.start(10.0, 1000, 100, 0)
     train(whole, now, lambda epoch: 2.0, 0.0, 0, 1000)
-    assert whole.last == 294  # (0.98 x 600 s) / 2 s
+    assert whole.last == 294 and whole.interval(1) == 1  # (0.98 x 600 s) / 2 s
     part.start(10.0, 1000, 100, 0)
     train(part, now, lambda epoch: 2.0, 0.0, 0, 100)
     now[0] += 1.5  # a save in mid-epoch

@@ -53,6 +53,7 @@ def figures(clips=400, available=16.0, seconds=2.0, report=0.0, start=0.0) -> Fi
         (16, 10.1, 16, 1),  # 0.9 x 10.1 = 9.09 >= 1 + 16 x 0.5
         (16, 8, 8, 2),  # (7.2 - 1) / 0.5 = 12.4; 8 x 2 keeps the step
         (400, 300, 400, 1),
+        (2, 1.7, 1, 2),  # (1.53 - 1) / 0.5 = 1.06
     ],
 )
 def test_the_batch_fits_into_90_per_cent_of_the_memory(wanted, available, batch, accumulation) -> None:
@@ -81,6 +82,8 @@ def test_data_and_start_decide_the_acoustic_model(minutes: float, weights: int, 
     assert ("freeze" in advice.options) == (warm and minutes < 20)
     assert (advice.options.get("p_convolution_dropout") == 0.1) == (weights == SMALL or (not warm and not gpu))
     assert ("decoder_rnn_dim" in advice.options) == (not warm and not gpu)  # a start has its own sizes
+    reasons = [proposal.advise(ACOUSTIC, material(number), request).reason for number in (5, 4.9)]
+    assert ["rough voice" in reason for reason in reasons] == [False, True]
     halved = proposal.advise(ACOUSTIC, material(minutes), replace(request, half=True))
     assert "amp" not in advice.options and halved.options == advice.options | {"amp": True}
 
