@@ -107,10 +107,10 @@ async def answer_speech(body: SpeechBody, request: Request, disposition: str) ->
     if body.stream_format == "sse":
         chunks, media_type = responses.event_chunks(stream, encoder, pace), "text/event-stream"
         headers |= {"Cache-Control": "no-cache"}
-        return responses.StreamedResponse(chunks, stream.cancel, media_type, headers, responses.error_event)
+        return responses.StreamedResponse(chunks, [stream], media_type, headers, responses.error_event)
     headers["Content-Disposition"] = f'{disposition}; filename="speech.{encoder.ending}"'
     chunks = responses.audio_chunks(stream, encoder, pace)
-    return responses.StreamedResponse(chunks, stream.cancel, encoder.media_type, headers, is_whole=body.is_whole)
+    return responses.StreamedResponse(chunks, [stream], encoder.media_type, headers, is_whole=body.is_whole)
 
 
 @api.head("/v1/audio/speech", include_in_schema=False)
@@ -163,7 +163,7 @@ async def create_captions(body: CaptionBody, request: Request) -> Response:
     last = partial(responses.details_of, stream, encoder.speed) if body.details else None
     chunks = responses.caption_chunks(stream, encoder, pace_of(request.scope), body.return_timestamps, last)
     return responses.StreamedResponse(
-        chunks, stream.cancel, "application/json", headers, responses.error_line, not body.stream
+        chunks, [stream], "application/json", headers, responses.error_line, not body.stream
     )
 
 
@@ -179,7 +179,7 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     streams = engine.submit_all([body.request(text) for text in body.input])
     encoders, headers = await encoders_and_headers(streams, body, request, whole=True)
     chunks = responses.zip_chunks(streams, encoders, pace_of(request.scope))
-    return responses.StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
+    return responses.StreamedResponse(chunks, streams, "application/zip", headers)
 
 
 @api.get("/v1/models")
@@ -275,12 +275,6 @@ def notes_on(streams: list[SpeechStream], voices: Voices) -> list[str]:
     """List what the texts of streams demand in vain, of several each with its number."""
     found = ((number, note) for number, one in enumerate(streams) for note in voices.notes(one.voice, one.request.text))
     return [note if len(streams) == 1 else f"input.{number}: {note}" for number, note in found]
-
-
-def cancel_all(streams: list[SpeechStream]) -> None:
-    """Stop computing streams."""
-    for stream in streams:
-        stream.cancel()
 
 
 def model_names() -> list[str]:

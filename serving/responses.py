@@ -40,7 +40,7 @@ WIDEST, HIGHEST = 800, 240  # points of a picture
 
 
 class StreamedResponse(Response):
-    """Sends chunks as they arrive, and calls `close` at the end or when the client leaves.
+    """Sends chunks as they arrive, and cancels their streams at the end or when the client leaves.
 
     An error before the first chunk becomes the status of the answer. After a later error, the connection ends without the mark of a
     complete body, unless `error_chunk` turns the error into a last chunk; the request's line of the log is then one of an error.
@@ -50,13 +50,13 @@ class StreamedResponse(Response):
     def __init__(
         self,
         chunks: Chunks,
-        close: Callable[[], None],
+        streams: Sequence[SpeechStream],
         media_type: str,
         headers: Mapping[str, str],
         error_chunk: Callable[[RequestError], bytes] | None = None,
         is_whole: bool = False,
     ) -> None:
-        self.chunks, self.close, self.error_chunk, self.is_whole = chunks, close, error_chunk, is_whole
+        self.chunks, self.streams, self.error_chunk, self.is_whole = chunks, streams, error_chunk, is_whole
         super().__init__(None, headers=headers, media_type=media_type)
         del self.headers["content-length"]
 
@@ -67,7 +67,7 @@ class StreamedResponse(Response):
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.close()
+            self._close()
             if not sending.done():
                 scope.setdefault("log", {})["disconnected"] = True
             for task in (sending, leaving):
@@ -78,11 +78,15 @@ class StreamedResponse(Response):
                 raise error
 
     async def whole(self) -> bytes:
-        """Return all chunks. Raises RequestError as they do; `close` is called in any case."""
+        """Return all chunks. Raises RequestError as they do."""
         try:
             return b"".join([chunk async for chunk in self.chunks])
         finally:
-            self.close()
+            self._close()
+
+    def _close(self) -> None:
+        for stream in self.streams:
+            stream.cancel()
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -43,7 +43,7 @@ def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError]
     async def call() -> Answer:
         stream, pace = make_stream(*items), ReadingPace(60)
         chunks = audio_chunks(stream, AudioEncoder("pcm", 22050), pace)
-        answer = StreamedResponse(chunks, stream.cancel, "audio/pcm", {}, error_chunk)
+        answer = StreamedResponse(chunks, [stream], "audio/pcm", {}, error_chunk)
         scope: dict[str, Any] = {"type": "http"}
         sent: list[Message] = []
 
