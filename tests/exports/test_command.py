@@ -177,7 +177,8 @@ def test_tensorrt_gets_a_script_and_needs_its_provider(export_of) -> None:
     script = (directory / "build_engines.sh").read_text()
     assert "--minShapes=mels:1x9x8,z:1x8x64 --optShapes=mels:1x9x600,z:1x8x4800" in script
     commands = re.findall(r'^trtexec --onnx=(\w+)\.onnx --saveEngine=\1\.plan (.*) "\$@"$', script, re.MULTILINE)
-    assert sorted(name for name, _ in commands) == sorted(path.stem for path in directory.glob("*.onnx"))
+    parts = {path.stem for path in directory.glob("*.onnx")} - {"tts"}  # which ONNX Runtime runs
+    assert {name for name, _ in commands} == parts and len(commands) == len(parts)
     for name, words in commands:
         profile = [dict(one.split(":") for one in shapes.split(",")) for shapes in re.findall(r"Shapes=(\S+)", words)]
         for tensor in onnx.load(directory / f"{name}.onnx", load_external_data=False).graph.input:
