@@ -20,6 +20,7 @@ import torch
 from common import precision
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.errors import DataError, UsageError
+from common.quality import recogniser
 from common.run.interrupt import StopRequest
 from studio import share
 from studio.plan import __main__ as planning
@@ -137,10 +138,10 @@ def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice(tmp_p
         (killed.voice / name).touch()
     with monkeypatch.context() as patch:
         patch.setattr(train, "run_training", train_here)
-        for module in (commands, voice):  # nothing of requirements/eval.txt
+        for module in (recogniser, voice):  # nothing of requirements/eval.txt
             patch.setattr(module, "find_spec", lambda name: None)
         assert train.main(argv) == 0
-    assert "Not measured: words, because no recogniser is installed" in capsys.readouterr().out
+    assert "Not measured: words, because no recogniser of English (en) is installed" in capsys.readouterr().out
 
     check_equal(killed, whole)
     check_voice(whole, tmp_path)
@@ -157,6 +158,7 @@ def check_equal(killed: Project, whole: Project) -> None:
     voices = [load_checkpoint(project.voice / "tacotron2.safetensors") for project in (killed, whole)]
     assert differences(*voices) == []
     files = {"README.md", "config.json", "tacotron2.safetensors", "samples/sample_1.wav", "samples/sample_2.wav"}
+    files |= {"samples/phrases.txt"}
     assert {path.relative_to(killed.voice).as_posix() for path in killed.voice.rglob("*.*")} == files
 
 
@@ -287,11 +289,14 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(project, fla
         ({"warm_start": str(tmp_path / "gone.pt")}, r"gone\.pt"),
         ({"segment_lenght": 1}, "segment-lenght"),
         ({"output": str(tmp_path)}, r"plan\.json: WaveGlow\.output: .* again if the project has moved"),
-        ({"best_by": "wer", "evaluate_without": ["mos"]}, "WaveGlow.best_by: wer needs the recogniser"),
+        (
+            {"best_by": "wer", "evaluate_without": ["mos"]},
+            "WaveGlow.best_by: wer counts words, and no recogniser of English",
+        ),
     ):
         write_plan(project.plan, plan_groups(project, models | {"WaveGlow": models["WaveGlow"] | change}))
         with pytest.MonkeyPatch.context() as patch, pytest.raises((DataError, UsageError)) as caught:
-            patch.setattr(commands, "find_spec", lambda name: None)  # nothing of requirements/eval.txt
+            patch.setattr(recogniser, "find_spec", lambda name: None)  # nothing of requirements/eval.txt
             train.main(flags)
         assert re.search(words, str(caught.value))
     store_plan(project, {"WaveGlow": models["WaveGlow"]})
@@ -333,7 +338,7 @@ def test_plan_measures_and_train_py_takes_its_arguments(
         return SimpleNamespace(returncode=result.code, stderr=result.err)
 
     monkeypatch.setattr(commands, "subprocess", SimpleNamespace(run=run_train_py))  # train.py in this process
-    for module in (planning, commands):  # nothing of requirements/eval.txt
+    for module in (planning, recogniser):  # nothing of requirements/eval.txt
         monkeypatch.setattr(module, "find_spec", lambda name: None)
     starts = [str(train_tiny_model(name)) for name in MODELS]
     planning.main([*flags, "--from", *starts, "--cpu", "--minutes", "1", "--find-lr"])
