@@ -12,7 +12,10 @@ from common.progress import MINUTE
 
 MEASURING = 0.1  # share of the time in which every epoch adjusts the fit; later it only shrinks, where the time would not suffice
 SPARE = 0.02  # share of the time for epochs that take longer than the others
-LATE = 0.02  # share of the time beyond the limit in which an epoch may still end
+LATE, GRACE = (
+    0.1,
+    0.5,
+)  # share of the time, and minutes, beyond the limit in which an epoch and its validation may still end
 
 
 @dataclass
@@ -83,7 +86,7 @@ class TimePlan:
         """The minutes from now until a run ends in mid-epoch, since not even the epoch under way fits; inf without a limit."""
         if not self.minutes:
             return math.inf
-        return (1 + LATE) * self.minutes - (self.spent + time.monotonic() - self._clock) / MINUTE
+        return (1 + LATE) * self.minutes + GRACE - (self.spent + time.monotonic() - self._clock) / MINUTE
 
     def stored(self) -> dict[str, Any]:
         """Return the plan for a checkpoint, with the time up to now."""
