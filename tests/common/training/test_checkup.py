@@ -57,6 +57,7 @@ SLACK = {"slack": 0.1}
         (SLACK, [(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.6, 1.15), (0.5, 1.14)], 4, 0),
         (SLACK, [(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.9, 1.15), (0.9, 1.14)], 2, 2),
         (SLACK, [(0.5, 1.0), (0.2, 1.05), (0.1, 1.11)], 1, 1),  # too far from the lowest
+        (SLACK, [(0.5, 0.0), (0.4, 0.1)], 1, 0),  # just as far as it may be
         (SLACK, [(0.2, 1.0), (0.5, 0.95), (0.1, 1.06)], 0, 2),  # from that of a validation that was not the best
         (SLACK, [(0.2, -5.0), (0.3, -5.05), (0.1, -5.2), (0.1, -5.19)], 2, 1),
         (SLACK, [(0.5, 1.0), (math.nan, 0.1), (0.4, 1.05)], 2, 0),  # without a value, its loss does not count

@@ -181,7 +181,7 @@ def uneven(likeness: list[float]) -> System:
             UNDECIDED,
             "77 % of the way to the recordings' own likeness), on 9 validation lines; a verdict needs",
         ),
-        ([0.028] * 12, WORSE, "closer to the speaker (7 % of the way"),  # one step
+        ([0.028] * 10, WORSE, "closer to the speaker (7 % of the way"),  # one step
         ([0.02, 0.3] * 6, BETTER, "closer to the speaker (41 % of the way"),
         ([-0.3, 0.5] * 6, UNDECIDED, "which do not show more"),  # the interval has both sides of what is wanted
         ([-0.02] * 12, WORSE, "further from the speaker"),
