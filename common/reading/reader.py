@@ -62,7 +62,8 @@ def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
     Returns the words, and for each place its index in them, except for places inside a stretch that a rule replaces.
     """
     origins = {place: place for place in places}
-    text, origins = replace(text, find_formulas(text), origins)
+    if formulas := list(find_formulas(text)):
+        text, origins = replace(text, formulas, origins)
     if not text.isascii():
         text, origins = replace(text, _normalise_signs(text), origins, divides=False)
     if _FOREIGN_NUMBER.search(text):

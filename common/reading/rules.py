@@ -276,11 +276,14 @@ class Scanner:
         self._language = language
         self._rules = [rule for heading in headings for rule in language.sections[heading]]
         self._places = {name: re.compile(place.pattern) for name, place in language.places.items() if not place.within}
-        self._trials = cache(self._compile)
+        self._trials: dict[str, tuple[re.Pattern[str], list[Rule]]] = {}
 
     def find(self, text: str) -> Iterator[tuple[Rule, re.Match[str]]]:
         """Yield the rules that apply to a text, from left to right, and what each matches."""
-        trials = [self._trials(name) for name, pattern in self._places.items() if pattern.search(text)]
+        for name, place in self._places.items():
+            if name not in self._trials and place.search(text):
+                self._trials[name] = self.compile(name)
+        trials = [self._trials[name] for name in self._places if name in self._trials]
         ahead = [pattern.search(text) for pattern, _ in trials]
         starts = [found.start() if found else len(text) for found in ahead]
         while (start := min(starts, default=len(text))) < len(text):
@@ -301,7 +304,7 @@ class Scanner:
         """Yield the stretches of a text to which rules apply, and the words for each."""
         return ((*match.span(), rule.read(match)) for rule, match in self.find(text))
 
-    def _compile(self, place: str) -> tuple[re.Pattern[str], list[Rule]]:
+    def compile(self, place: str) -> tuple[re.Pattern[str], list[Rule]]:
         """The rules that may begin at a place, in the order of the file, with an empty group behind each in one pattern."""
         places = self._language.places
         own = [(name, rule) for rule in self._rules for name in rule.places if place in (name, *places[name].within)]

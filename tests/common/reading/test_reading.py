@@ -230,7 +230,7 @@ def test_a_mistake_in_a_rule_is_named_with_its_line_and_column(tmp_path, line: s
 def test_the_order_of_the_file_is_the_order_of_trial() -> None:
     order = [rule.pattern for rules in load_english().sections.values() for rule in rules]
     for place in "0w_-":
-        trials = [order.index(rule.pattern) for rule in scanner("text")._trials(place)[1]]
+        trials = [order.index(rule.pattern) for rule in scanner("text").compile(place)[1]]
         assert len(trials) > 5 and trials == sorted(trials)
 
 
