@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -75,10 +75,14 @@ def spoken_language(sources: Sequence[SourceFile], config: TextConfig, ledger: P
     largest = sorted(sources, key=lambda source: (-source.path.stat().st_size, source.name))[:HEARD]
     sounds = [ClipSound(source.path, file_digest(source.path)) for source in largest]
     listener = listener_of(config)
-    find_weights(listener.place)  # which may be downloaded, once and not by each process
-    listen = partial(_language_of, config=listener)
-    compute = partial(stream_parallel, listen, workers=workers, title="finding the language", unit="recording", chunk=1)
-    found = remembered(ledger, sounds, compute, f"{listener.place} ")
+
+    def listen(paths: list[Path]) -> Iterable[tuple[str, float]]:
+        if paths:
+            find_weights(listener.place)  # which may be downloaded, once and not by each process
+        find = partial(_language_of, config=listener)
+        return stream_parallel(find, paths, workers=workers, title="finding the language", unit="recording", chunk=1)
+
+    found = remembered(ledger, sounds, listen, f"{listener.place} ")
     by_language: dict[str, list[str]] = defaultdict(list)
     for source, sound in zip(largest, sounds, strict=True):
         code, probability = found[sound.digest]

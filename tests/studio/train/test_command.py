@@ -169,7 +169,7 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     card = (project.voice / "README.md").read_text()
     judged = bool(find_spec("moonshine_onnx") and find_spec("jiwer"))
     assert "| clips for training | 5 |" in card and ("WER %" in card) == judged
-    assert all(f"- {line}\n" in card for line in config["verdict"]["lines"]) and "on 2 validation lines" in card
+    assert all(f"- {line}\n" in card for line in config["verdict"]["lines"]) and "2 validation lines" in card
     assert f"| {EPOCHS['Tacotron2'] - 1} |" in card  # the last report
     assert len(list((project.voice / "samples").glob("*.wav"))) == 2
     share.main([project.name, "--projects", str(tmp_path)])
