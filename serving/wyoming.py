@@ -129,11 +129,15 @@ class Handler(AsyncEventHandler):
         return None
 
     async def _answer_all(self) -> None:
+        is_new = True
         try:
             while (event := await self._next()) is not None:
+                is_new = False
                 await self.handle_event(event)
             if self.exchange is not None and self.engine.is_stopping:
                 await self._speak(self._rest())
+                raise not_ready_error(is_stopping=True)
+            if is_new and self.engine.is_stopping:  # its first event may be on the way, and waits for an answer
                 raise not_ready_error(is_stopping=True)
         except RequestError as error:
             await self._refuse(error)

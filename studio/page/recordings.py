@@ -116,7 +116,7 @@ def fates_table(project: Project, rows: Sequence[ClipRow]) -> str:
     return f"<details open><summary>Files</summary>{table}</details>"
 
 
-def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:
+def prepare_argv(project: Project, language: str | None, several_speakers: bool) -> list[str]:
     """Return the arguments of `studio.prepare` for the stored recordings.
 
     Raises DataError if there are none, or if the project's clips come from another folder: a run would remove them.
@@ -130,7 +130,8 @@ def prepare_argv(project: Project, language: str, several_speakers: bool) -> lis
             f"continue with {project.command('studio.prepare', 'FOLDER', '--name')}"
         )
     argv = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
-    argv += ["--language", language.strip()] if language.strip() else []
+    if language and language.strip():  # an empty field is None
+        argv += ["--language", language.strip()]
     return [*argv, *(["--allow-several-speakers"] if several_speakers else [])]
 
 

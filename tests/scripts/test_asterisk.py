@@ -81,7 +81,7 @@ def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, mo
     prepare(tmp_path)
     out = capsys.readouterr().out
     assert "0 made, 3 up to date" in out and out.count(", unchanged\n") == 4
-    assert {path.name for path in (tmp_path / "data/asterisk").iterdir()} == {"decoded", "wavs"}
+    assert {path.name for path in (tmp_path / "data/asterisk").iterdir()} == {"decoded", "records", "wavs"}
 
 
 def test_damaged_or_absent_prompts_leave_no_files(tmp_path: Path, sounds: Path, monkeypatch) -> None:
