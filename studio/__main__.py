@@ -16,6 +16,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import webbrowser
 from urllib.parse import quote
 
@@ -53,6 +54,9 @@ def main(argv: list[str] | None = None) -> None:
         if config.host in ALL_ADDRESSES:
             print(f"from other machines: {address_of(config.host, access, socket.gethostname())}", flush=True)
         PageServer(app, address_of(config.host, access), config.open).run(sockets=[listener])
+        if any(thread.name == "models" for thread in threading.enumerate()):  # of the tab Speak, still loading
+            sys.stdout.flush()
+            os._exit(0)  # not through the thread's C++ code, which an ordinary exit would abort
 
 
 class PageServer(Server):
