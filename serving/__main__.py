@@ -22,14 +22,13 @@ if __name__ == "__main__":
 
 import asyncio
 import logging
-import os
 import socket
 from functools import partial
 from typing import Any
 
 from common import precision
 from common.errors import DataError, exit_on_user_error
-from common.web.server import Server
+from common.web.server import Server, end_at_once
 from common.web.sockets import WAITING, listen, reason
 from serving.app import make_app
 from serving.config import ServingConfig, parse_args
@@ -59,9 +58,7 @@ def main(argv: list[str] | None = None) -> None:
         engine.abort()
         if engine.is_left:
             log.warning("stopped while voices were being loaded")
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(0)  # not through the thread's C++ code, which an ordinary exit would abort
+            end_at_once()
     if engine.failure is not None:
         raise engine.failure
 

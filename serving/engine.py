@@ -25,6 +25,7 @@ from common.data.filelist import BadRows, NothingToSay
 from common.errors import DataError, UsageError
 from common.inference.stages import AudioSteps
 from common.spec import Piece
+from common.web.server import LOADER
 from serving.config import ServingConfig
 from serving.errors import NOTHING, RequestError, not_ready_error, overload_error
 from serving.forecast import WorkForecast, work_before
@@ -96,7 +97,7 @@ class Engine:
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
         """Start the thread. It calls `on_failure` if voices cannot be loaded or a fault ends it; `failure` then has the error."""
-        self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(on_failure,), name=LOADER, daemon=True)
         self._thread.start()
 
     @contextmanager

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from common.errors import exit_on_user_error
 from common.files import make_folder
 from common.web.gate import is_loopback
-from common.web.server import Server
+from common.web.server import LOADER, Server, end_at_once
 from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs.jobs import Jobs, machine_devices
@@ -54,9 +54,8 @@ def main(argv: list[str] | None = None) -> None:
         if config.host in ALL_ADDRESSES:
             print(f"from other machines: {address_of(config.host, access, socket.gethostname())}", flush=True)
         PageServer(app, address_of(config.host, access), config.open).run(sockets=[listener])
-        if any(thread.name == "models" for thread in threading.enumerate()):  # of the tab Speak, still loading
-            sys.stdout.flush()
-            os._exit(0)  # not through the thread's C++ code, which an ordinary exit would abort
+        if any(thread.name == LOADER for thread in threading.enumerate()):  # of the tab Speak
+            end_at_once()
 
 
 class PageServer(Server):

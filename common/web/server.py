@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import os
+import sys
+from typing import Any, NoReturn
 
 import uvicorn
+
+LOADER = "models"  # name of the threads that load voices
+
+
+def end_at_once() -> NoReturn:
+    """End a process in which a thread still loads a voice: an ordinary exit would abort within the thread's C++ code."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 class Server(uvicorn.Server):

@@ -103,7 +103,8 @@ def test_the_words_of_prepare(project, tmp_path):
     place = ["studio.prepare", str(project.recordings), "--name", "mine", "--projects", str(project.projects)]
     assert words == [*place, "--language", "de", "--allow-several-speakers"]
     project.settings.write_text(json.dumps({"recordings": str(project.recordings.resolve())}))
-    assert prepare_argv(project, "", False) == place
+    for language in ("", None):  # None: of a field that was never filled
+        assert prepare_argv(project, language, False) == place
     project.settings.write_text(json.dumps({"recordings": "/home/someone/recordings"}))
     with pytest.raises(DataError, match="its clips come from another folder"):  # a run would remove them
         prepare_argv(project, "en", False)
