@@ -55,7 +55,7 @@ from common.quality.evaluators import INSTALL
 from common.quality.recogniser import RecogniserConfig
 from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
-from exports.voice import load_voice
+from exports.voice import named_voice
 from models import REGISTRY
 from synthesizer import GRIFFIN_LIM, Synthesizer, choose_checkpoints
 
@@ -82,9 +82,6 @@ class EvaluationOptions(SpeakingOptions):
         choices=MEASURED,
     )
     hearing: RecogniserConfig = section(RecogniserConfig)
-    export: Path | None = option(
-        None, "export directory (docs/exports.md) to use instead of checkpoints", metavar="DIR"
-    )
     other_named: dict[str, Path] = field(default_factory=dict)  # checkpoints by the flags of their models
     other_vocoder: str | None = None
 
@@ -142,16 +139,13 @@ def load_voices(options: EvaluationOptions, device: torch.device) -> dict[str, S
 
     Raises DataError if their sampling rates differ.
     """
-    named, other_named, config = options.checkpoints(SPECS), options.other_named, options.config
-    if options.export:
-        if named or other_named or options.other_vocoder:
-            raise UsageError("--export: has models of its own; leave checkpoints and --other-… out")
-        return {"": load_voice(options.export, config, device)}
-    voice = Synthesizer.from_choice(choose_checkpoints(named, config.vocoder), config=config, device=device)
+    voice, other_named = named_voice(options, options.config, device), options.other_named
     if not other_named and not options.other_vocoder:
         return {"": voice}
-    config = replace(config, vocoder=other_vocoder(options, voice))
-    choice = choose_checkpoints(named | other_named, config.vocoder)
+    if options.export:
+        raise UsageError("--export: has models of its own; leave --other-… out")
+    config = replace(options.config, vocoder=other_vocoder(options, voice))
+    choice = choose_checkpoints(options.checkpoints(SPECS) | other_named, config.vocoder)
     other = Synthesizer.from_choice(choice, config=config, device=device)
     rate, other_rate = voice.audio.sampling_rate, other.audio.sampling_rate
     if rate != other_rate:
@@ -246,7 +240,7 @@ def write(
 def parse_args(argv: list[str]) -> EvaluationOptions:
     """Parse all flags. Raises UsageError for values out of range."""
     parser = Parser(prog="evaluate.py", usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)", description=__doc__)
-    add_fields(parser, EvaluationOptions, *EvaluationOptions.__annotations__)
+    add_fields(parser, EvaluationOptions, "export", *EvaluationOptions.__annotations__)
     for spec in SPECS:
         text = f"{spec.role} model to compare with"
         parser.add_argument(

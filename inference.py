@@ -58,9 +58,9 @@ from compat.inference import (  # noqa: F401 - for scripts written for the publi
     prepare_input_sequence,
     unwrap_distributed,
 )
-from exports.torchscript import script_voice
+from exports.voice import named_voice
 from models import REGISTRY
-from synthesizer import SILENT, Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
+from synthesizer import SILENT, Line, Speech, SynthesisConfig, Synthesizer
 
 SPECS = REGISTRY.values()
 # Lines up to which alignments are drawn by default: drawing takes longer than synthesis
@@ -107,7 +107,6 @@ class InferenceOptions(SpeakingOptions):
         "e.g. --stream >(aplay -f S16_LE -r 22050)",
         metavar="PATH",
     )
-    torchscript: bool = option(False, "run the plain models as TorchScript, as --cpu did in the published recipe")
     deterministic: bool = option(False, DETERMINISTIC_HELP, action=argparse.BooleanOptionalAction)
     include_warmup: bool = option(False, "synthesise the first batch once, untimed, before the run")
     log_file: str = option(
@@ -125,8 +124,6 @@ class InferenceOptions(SpeakingOptions):
         return str(STDIN if self.input == DASH else self.input)
 
     def __post_init__(self) -> None:
-        if self.torchscript and (self.config.half or self.config.int8):
-            raise UsageError("--torchscript: runs plain models in float32; leave --fp16 and --int8 out")
         if self.stream and (level := self.config.normalize) != "none":
             raise UsageError(f"--normalize {level}: needs the whole sound, so --stream cannot have it")
         if self.sample_format != SAMPLE_FORMATS[0] and self.format != "wav":
@@ -171,9 +168,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(dist.device)
     earlier, seed = read_earlier_run(options, dist)
-    choice = choose_checkpoints(options.checkpoints(SPECS), options.config.vocoder)
-    voice = Synthesizer.from_choice(choice, config=replace(options.config, seed=seed), device=dist.device)
-    voice = script_voice(voice) if options.torchscript else voice
+    voice = named_voice(options, replace(options.config, seed=seed), dist.device)
     lines = voice.lines(texts)
     with lines_of(options.source):
         voice.check(lines)
@@ -183,7 +178,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
         if not options.resume:
             outputs.remove_manifests(options.output, options.suffix)
     # after the removal above and before any process writes
-    digest = broadcast(digest_of(options, voice, choice), dist)
+    digest = broadcast(digest_of(options, voice), dist)
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path, prints_settings=options.verbose) if dist.is_main else Log()
@@ -215,14 +210,14 @@ def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[outputs.Ear
     return broadcast((earlier, next(seed for seed in chosen if seed is not None)), dist)
 
 
-def digest_of(options: InferenceOptions, voice: Synthesizer, choice: Choice) -> str:
-    """Digest everything the output files depend on: settings, and checkpoints by path, size and time of change."""
+def digest_of(options: InferenceOptions, voice: Synthesizer) -> str:
+    """Digest everything the output files depend on: settings, and the voice's files by path, size and time of change."""
     config = {name: value for name, value in vars(voice.config).items() if name != "seed"}
-    checkpoints = [checkpoint.path for checkpoint in (choice.acoustic, choice.vocoder) if checkpoint]
+    paths = [loaded.path for loaded in (voice.acoustic, voice.vocoding) if loaded.path]
     files = {"sample_format": options.sample_format}
     if options.subtitles:  # only then, so that records of earlier versions count
         files["subtitles"] = options.subtitles
-    return outputs.settings_digest(config | voice.settings() | files, checkpoints)
+    return outputs.settings_digest(config | voice.settings() | files, paths)
 
 
 def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
@@ -371,7 +366,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     phrases = ("input", "text")
     add_fields(parser.add_mutually_exclusive_group(required=True), InferenceOptions, *phrases)
-    add_fields(parser, InferenceOptions, *(name for name in InferenceOptions.__annotations__ if name not in phrases))
+    others = (name for name in InferenceOptions.__annotations__ if name not in phrases)
+    add_fields(parser, InferenceOptions, "export", *others)
     add_fields(parser, SynthesisConfig, "longest_piece", "normalize", "speed")
     add_speaking_arguments(parser, SPECS, seed=None)
     for spec in SPECS:
@@ -382,8 +378,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def parse_args(argv: list[str]) -> InferenceOptions:
     """Parse all flags. Raises UsageError for values out of range."""
-    options = speaking_options(InferenceOptions, make_parser(), argv, SPECS)
-    return replace(options, config=replace(options.config, plain=options.config.plain or options.torchscript))
+    return speaking_options(InferenceOptions, make_parser(), argv, SPECS)
 
 
 if __name__ == "__main__":

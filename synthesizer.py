@@ -32,7 +32,7 @@ from common.draws import Draws
 from common.errors import DataError, UsageError
 from common.inference import stages
 from common.inference.checkpoints import Checkpoint, Checkpoints, Choice
-from common.inference.config import BYTES_PER_LINE, DENOISING_STRENGTH, GRIFFIN_LIM, MOST_LINES, SynthesisConfig
+from common.inference.config import BYTES_PER_LINE, DENOISING_STRENGTH, GRIFFIN_LIM, MOST_LINES, SIGMA, SynthesisConfig
 from common.inference.stages import AudioSteps, Batch, Line, MelBatch, PieceStream, Speech
 from common.inference.vocoders import LoadedModel, Numbers, Vocoder, common_audio, griffin_lim_of
 from common.inference.words import Timetable, Word
@@ -82,7 +82,7 @@ class Synthesizer:
         if lexicon := lexicon_of(self.config.lexicon):
             self.acoustic = stages.use_lexicon(acoustic, lexicon)
         self.audio = common_audio(acoustic, self.vocoding)
-        settings = self.config.half, self.config.sigma_infer, self.denoising_strength
+        settings = self.config.half, self.sigma_infer, self.denoising_strength
         with precision.separate_rng(self.device, 0):  # a denoiser runs its model
             self.vocoder = Vocoder(self.vocoding, self.audio, self.device, *settings)
 
@@ -358,7 +358,7 @@ class Synthesizer:
         The voices share their models: use them from one thread at a time. Raises UsageError for values out of range.
         """
         voice, old = copy.copy(self), self.config
-        sigma = old.sigma_infer if sigma_infer is None else sigma_infer
+        sigma = self.sigma_infer if sigma_infer is None else sigma_infer
         strength = old.denoising_strength if denoising_strength is None else denoising_strength
         voice.config = replace(old, seed=seed, sigma_infer=sigma, denoising_strength=strength)
         voice.vocoder = self.vocoder.with_settings(sigma, voice.denoising_strength)
@@ -381,7 +381,7 @@ class Synthesizer:
     def settings(self) -> dict[str, Any]:
         """Return the settings of this voice, both those stored in its checkpoints and those of decoding."""
         settings = {field.name: getattr(self.audio, field.name) for field in fields(AudioConfig)}
-        settings |= {"sigma_infer": self.config.sigma_infer, "denoising_strength": self.denoising_strength}
+        settings |= {"sigma_infer": self.sigma_infer, "denoising_strength": self.denoising_strength}
         for loaded in (self.acoustic, self.vocoding):
             names = [*loaded.spec.stored_options, *loaded.spec.run_options]
             settings |= {name: loaded.options[name] for name in names}
@@ -392,9 +392,16 @@ class Synthesizer:
     @property
     def denoising_strength(self) -> float:
         """How much of the vocoder's own noise is subtracted: as configured, otherwise this voice's default."""
-        chosen = self.config.denoising_strength
-        own: float = self.vocoding.options.get("denoising_strength", DENOISING_STRENGTH)
-        return own if chosen is None else chosen
+        return self._setting("denoising_strength", DENOISING_STRENGTH)
+
+    @property
+    def sigma_infer(self) -> float:
+        """The standard deviation of the vocoder's input noise: as configured, otherwise this voice's default."""
+        return self._setting("sigma_infer", SIGMA)
+
+    def _setting(self, name: str, default: float) -> float:
+        chosen = getattr(self.config, name)
+        return float(self.vocoding.options.get(name, default) if chosen is None else chosen)
 
 
 def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:

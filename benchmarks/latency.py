@@ -48,7 +48,7 @@ from common.inference.arguments import (
     synthesis_config,
     vocoder_flags,
 )
-from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
+from common.inference.config import DENOISING_STRENGTH, SIGMA, SynthesisConfig
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.kernels.private_ops import processor
@@ -255,7 +255,7 @@ def make_parser() -> argparse.ArgumentParser:
     add, specs = parser.add_argument, REGISTRY.values()
     vocoder = "vocoder (default: the one with a checkpoint, or the first)"
     add_voice_arguments(parser, specs, "random weights", vocoder_flags(specs), vocoder)
-    parser.set_defaults(denoising_strength=DENOISING_STRENGTH)
+    parser.set_defaults(sigma_infer=SIGMA, denoising_strength=DENOISING_STRENGTH)
     add("--seed", type=seed, default=0, help="random seed of the weights")
     add_fields(parser, SynthesisConfig, "half", "int8", "plain")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")

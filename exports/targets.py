@@ -189,12 +189,16 @@ def _describe(tensors: Mapping[str, Tensor], axes: Mapping[str, Axes]) -> dict[s
 
 
 def _write_torchscript(source: ExportSource, writer: ExportWriter) -> None:
-    """Scripted models and denoiser, and the torch.export programs of the parts."""
+    """Scripted models and denoiser."""
     acoustic = torchscript.script(torchscript.ScriptedFreeRun(source.acoustic))
     vocoder = torchscript.script_vocoder(source.vocoder, source.voice.audio)
     for name, script in zip(torchscript.NAMES, (acoustic, *vocoder), strict=True):
         torch.jit.save(script, buffer := io.BytesIO())
         writer.add(f"{name}.ts", buffer.getvalue())
+
+
+def _write_programs(source: ExportSource, writer: ExportWriter) -> None:
+    """The torch.export programs of the parts."""
     for part in source.parts():
         torch.export.save(program(part), buffer := io.BytesIO())
         writer.add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
@@ -232,7 +236,7 @@ def single_file(source: ExportSource, graphs: Graphs) -> Any:
     from exports.single_file import assemble
 
     voice = source.voice
-    values = {"sigma": voice.config.sigma_infer, "strength": voice.denoising_strength}
+    values = {"sigma": voice.sigma_infer, "strength": voice.denoising_strength}
     defaults = {name: values[name] for name in source.kind.settings}
     defaults |= {"max_steps": source.acoustic.config.max_decoder_steps}
     return assemble(graphs, source.kind, voice.audio.hop_length, defaults)
@@ -272,7 +276,7 @@ def calibration_inputs(source: ExportSource) -> list[dict[str, Tensor]]:
             batch, _ = mels_from_texts([phrase], voice.acoustic, voice.device, half=False)
             mels = batch.mels[:, :, :CALIBRATION_FRAMES]
             z = noise(mels, torch.tensor([number]))
-            inputs.append({"mels": mels, "z": z, "sigma": torch.tensor(voice.config.sigma_infer)})
+            inputs.append({"mels": mels, "z": z, "sigma": torch.tensor(voice.sigma_infer)})
     return inputs
 
 
@@ -339,6 +343,7 @@ def _write_web(source: ExportSource, writer: ExportWriter) -> None:
 
 TARGETS = {
     "torchscript": Target(_write_torchscript, ()),
+    "programs": Target(_write_programs, ()),
     "aotinductor": Target(_write_aotinductor, (), missing_compiler),
     "onnx": Target(_write_onnx),
     "onnx-int8": Target(functools.partial(_write_onnx, number_format="int8")),

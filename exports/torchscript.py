@@ -1,7 +1,6 @@
 """A voice in TorchScript: Tacotron 2's free run, WaveGlow and the denoiser.
 
-PyTorch has deprecated TorchScript in favour of torch.export (exports/parts.py). It is kept for the published recipe's
-`inference.py --cpu`, which ran scripted models, and for C++ programs that load these files.
+PyTorch has deprecated TorchScript in favour of torch.export (exports/parts.py). It is kept for C++ programs that load these files.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
-from common.spec import ModelSpec, config_of
-from exports.models import ScriptedTacotron2, exported_waveglow
+from exports.models import exported_waveglow
 from exports.parts import ConvDenoiser
-from synthesizer import Synthesizer
 from tacotron2.guard import DecodingGuard
 from tacotron2.model import Tacotron2
 from waveglow.denoiser import Denoiser
@@ -110,21 +107,3 @@ def load_vocoder(model: Any, denoiser: Any, config: Mapping[str, Any], options: 
         return model.infer(mels, float(sigma), z)
 
     return exported_waveglow({"waveglow": vocode, "denoiser": denoiser}, config, options)
-
-
-def script_voice(voice: Synthesizer) -> Synthesizer:
-    """The same voice with its plain models as TorchScript.
-
-    Raises:
-        UsageError: a decoding option that TorchScript does not support.
-    """
-    model, vocoding = voice.acoustic.model, voice.vocoding
-    assert voice.config.plain, "only plain models can be scripted"
-    check_guard(model.decoder.guard)
-    acoustic = voice.acoustic._replace(
-        model=ScriptedTacotron2(script(ScriptedFreeRun(model)), model.config), assumed=""
-    )
-    if isinstance(vocoding.spec, ModelSpec):
-        modules = script_vocoder(vocoding.model, voice.audio)
-        vocoding = load_vocoder(*modules, config_of(vocoding.model), vocoding.options)
-    return Synthesizer(acoustic, vocoding, voice.config, voice.device, f"{voice.description}, as TorchScript")

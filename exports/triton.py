@@ -31,7 +31,7 @@ def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files of TTS and STREAM, which both read the checkpoints of TTS."""
     for name, loaded in zip(CHECKPOINTS, (voice.acoustic, voice.vocoding), strict=True):
         yield f"{TTS}/1/{name}", _checkpoint(loaded)
-    settings = {"sigma_infer": voice.config.sigma_infer, "denoising_strength": voice.denoising_strength}
+    settings = {"sigma_infer": voice.sigma_infer, "denoising_strength": voice.denoising_strength}
     for name in (TTS, STREAM):
         yield f"{name}/1/model.py", (TEMPLATES / "model.txt").read_bytes()
         yield f"{name}/warmup/text", len(WARM_UP).to_bytes(4, "little") + WARM_UP.encode()

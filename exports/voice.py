@@ -1,4 +1,4 @@
-"""A voice from an export directory: a Synthesizer that runs the directory's files."""
+"""A voice from an export directory: a Synthesizer that runs the directory's files; and the voice that a command's flags name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 
 from common import precision
 from common.errors import DataError, UsageError
+from common.inference.arguments import SpeakingOptions
 from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from common.options import from_options
@@ -19,8 +20,8 @@ from exports import engines, torchscript
 from exports.manifest import NAME as MANIFEST
 from exports.manifest import ExportManifest, read_manifest
 from exports.models import VOCODERS, Call, PartwiseTacotron2, ScriptedTacotron2
-from models import default_options
-from synthesizer import Synthesizer
+from models import REGISTRY, default_options
+from synthesizer import Synthesizer, choose_checkpoints
 from tacotron2.config import Tacotron2Config
 from tacotron2.guard import DecodingGuard
 from tacotron2.spec import SPEC as ACOUSTIC
@@ -30,8 +31,22 @@ ACOUSTIC_PARTS = ("encoder", "decoder_step", "postnet")
 Models = tuple[Any, LoadedModel]  # the acoustic model of an export, and its vocoder
 
 
+def named_voice(options: SpeakingOptions, config: SynthesisConfig, device: torch.device) -> Synthesizer:
+    """Load the voice that flags name: an export, or checkpoints, else the one that `choose_checkpoints` finds.
+
+    Raises UsageError for both, DataError as `load_voice` and Synthesizer do.
+    """
+    named = options.checkpoints(REGISTRY.values())
+    if not options.export:
+        choice = choose_checkpoints(named, config.vocoder)
+        return Synthesizer.from_choice(choice, config=config, device=device)
+    if named or config.vocoder:
+        raise UsageError("--export: has models of its own; leave checkpoints, --voice and --vocoder out")
+    return load_voice(options.export, config, device)
+
+
 def load_voice(
-    directory: Path, config: SynthesisConfig | None = None, device: torch.device | None = None, programs: bool = False
+    directory: Path, config: SynthesisConfig | None = None, device: torch.device | None = None
 ) -> Synthesizer:
     """Load a voice from an export directory.
 
@@ -39,7 +54,6 @@ def load_voice(
         directory: written by `python -m exports`.
         config: the Synthesizer's; its options may only be those that need no new export.
         device: the device for TorchScript; ONNX files choose by their providers.
-        programs: run the torch.export programs of a torchscript directory.
 
     Raises:
         DataError: missing or changed files, or a missing runtime.
@@ -53,16 +67,15 @@ def load_voice(
     if config.half or config.int8:
         raise UsageError(f"{directory}: the number format is fixed by the files; leave --fp16 and --int8 out")
     manifest, options = _with_options(directory, manifest, config)
-    target = f"{manifest.target} programs" if programs else manifest.target
+    target = manifest.target
     device = device if device and target == "torchscript" else torch.device("cpu")
     if target not in RUNTIMES:
         raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNTIMES)}")
-    if config.denoising_strength is None:
-        config = replace(config, denoising_strength=manifest.denoising_strength)
     with precision.separate_rng(device, 0):
         acoustic, vocoder = RUNTIMES[target](directory, manifest, options, device)
     description = f"{manifest.voice}, exported to {directory} for {target}"
-    return Synthesizer(LoadedModel(ACOUSTIC, acoustic, options), vocoder, config, device, description)
+    loaded = LoadedModel(ACOUSTIC, acoustic, options, directory / MANIFEST)
+    return Synthesizer(loaded, vocoder, config, device, description)
 
 
 def _with_options(
@@ -76,7 +89,8 @@ def _with_options(
     stored = manifest.models[ACOUSTIC.name]
     changes = {name: value for name, value in config.options.items() if name in ACOUSTIC.free_at_inference}
     models = manifest.models | {ACOUSTIC.name: stored | changes}
-    return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
+    own = {name: getattr(manifest, name) for name in ("sigma_infer", "denoising_strength")}
+    return replace(manifest, models=models), default_options() | manifest.options | own | dict(config.options)
 
 
 def _run_scripts(directory: Path, manifest: ExportManifest, options: dict[str, Any], device: torch.device) -> Models:
@@ -105,7 +119,7 @@ def _run_parts(
 
 RUNTIMES: dict[str, Callable[[Path, ExportManifest, dict[str, Any], torch.device], Models]] = {
     "torchscript": _run_scripts,
-    "torchscript programs": partial(_run_parts, "pt2", engines.open_program),
+    "programs": partial(_run_parts, "pt2", engines.open_program),
     "aotinductor": partial(_run_parts, "pt2", engines.open_package),
     **dict.fromkeys(("onnx", "onnx-int8", "onnx-float16"), partial(_run_parts, "onnx", engines.open_onnx)),
     "tensorrt": partial(_run_parts, "onnx", engines.open_tensorrt),

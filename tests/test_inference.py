@@ -198,8 +198,7 @@ def test_characters_that_are_left_out_are_said_by_their_lines(tmp_path: Path) ->
         (["-i", "x", "--sample-format", "float32", "--format", "flac"], "float32: --format flac has none"),
         (["-i", "x", "--resume", "--stream", "x"], "--resume: a stream has all lines"),
         (["-i", "x", "-bs", "-1"], "-1, expected at least 0"),
-        (["-i", "x", "--torchscript", "--int8"], "leave --fp16 and --int8 out"),
-        (["--text", "Two.", "--torchscript", "--attention-stop", "9"], "TorchScript has no --attention-stop"),
+        (["--text", "Two.", "--export", "x", "--vocoder", "waveglow"], "--export: has models of its own"),
     ],
 )
 def test_refusals(tmp_path: Path, given: list[str], problem: str) -> None:

@@ -18,7 +18,6 @@ from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
 from data_functions import get_loaders
 from exports import triton
-from exports.__main__ import parse_args as parse_export_arguments
 from models import REGISTRY
 from scripts import dataset_report
 from studio.prepare.ledger import Ledger
@@ -51,18 +50,6 @@ def test_silence_at_the_beginning_and_at_the_end_keep_their_places_in_the_report
     rows = dict(re.findall(r"^ *silence at the (beginning|end) \(s\) +(\S+)", capsys.readouterr().out, re.MULTILINE))
     assert float(rows["beginning"]) == pytest.approx(0.5, abs=0.03)
     assert float(rows["end"]) == pytest.approx(0.2, abs=0.03)
-
-
-def test_an_export_speaks_with_the_flags_of_its_command(tmp_path: Path) -> None:
-    words = ["run", str(tmp_path), "-i", "phrases/phrase.txt", "-d", "0.03", "-s", "0.4", "--seed", "7"]
-    settings = parse_export_arguments(words).args[2]  # type: ignore[attr-defined]
-    assert settings == {
-        "denoising_strength": 0.03,
-        "sigma_infer": 0.4,
-        "seed": 7,
-        "longest_piece": 150,
-        "normalize": "none",
-    }
 
 
 def test_requests_to_triton_wait_ten_milliseconds_for_each_other() -> None:

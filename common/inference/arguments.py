@@ -30,6 +30,9 @@ class SpeakingOptions:
         "given by flag replace those in it",
         metavar="DIR",
     )
+    export: Path | None = option(
+        None, "folder that `python -m exports` wrote, to speak with in place of checkpoints", metavar="DIR"
+    )
     cpu: bool = option(False, "run on the CPU even if there is a GPU")
     named: dict[str, Path] = field(default_factory=dict)  # checkpoints given by flag, by the flags of their models
     config: SynthesisConfig = field(default_factory=SynthesisConfig)

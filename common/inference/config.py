@@ -20,7 +20,7 @@ from common.spec import AcousticInference, ModelSpec
 
 GRIFFIN_LIM = "griffin-lim"  # instead of a vocoder model
 TRAINED = Path("output")  # where training leaves its checkpoints by default
-DENOISING_STRENGTH = 0.01
+SIGMA, DENOISING_STRENGTH = 0.9, 0.01
 BYTES_PER_LINE = 2**30  # of device memory per line of a batch, if no batch size is given
 MOST_LINES = 64
 LONG_LIST = 8  # longest list that a message shows in full
@@ -40,11 +40,16 @@ class SynthesisConfig:
 
     # "griffin-lim", or the flag of a vocoder model; None: the one that has a checkpoint
     vocoder: str | None = None
-    sigma_infer: float = option(0.9, "standard deviation of the vocoder's input noise", "-s", check=NOT_NEGATIVE)
+    sigma_infer: float | None = option(
+        None,
+        f"standard deviation of the vocoder's input noise (default: {SIGMA}; an export: its own)",
+        "-s",
+        check=NOT_NEGATIVE,
+    )
     denoising_strength: float | None = option(
         None,
         "how much of the vocoder's own hum to subtract; 0: none "
-        f"(default: {DENOISING_STRENGTH}; embedded voice: {EMBEDDED_DENOISING_STRENGTH})",
+        f"(default: {DENOISING_STRENGTH}; embedded voice: {EMBEDDED_DENOISING_STRENGTH}; an export: its own)",
         "-d",
         check=NOT_NEGATIVE,
     )

@@ -19,7 +19,7 @@ from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, pre
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.errors import DataError
-from common.inference.config import GRIFFIN_LIM, SynthesisConfig
+from common.inference.config import GRIFFIN_LIM, SIGMA
 from common.options import from_options
 from common.spec import Denoising, SpeechStage, VocoderInference
 
@@ -104,7 +104,7 @@ class Vocoder:
         audio: AudioConfig,
         device: torch.device,
         half: bool = False,
-        sigma: float = SynthesisConfig.sigma_infer,
+        sigma: float = SIGMA,
         strength: float = 0.0,
     ) -> None:
         assert isinstance(loaded.spec.inference, VocoderInference)

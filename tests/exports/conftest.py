@@ -12,10 +12,10 @@ import torch
 from filelock import FileLock
 from torch import nn
 
+import inference
 from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from common.spec import ModelSpec
-from exports.__main__ import main
 from exports.targets import TARGETS, ExportSource, export, missing_parts
 from exports.voice import RUNTIMES
 from models import default_options
@@ -46,7 +46,7 @@ SETTINGS["denoising_strength"] = 0.1
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 # Targets exported in one process: those of ONNX share the conversion of the parts.
 ONNX = ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web")
-GROUPS = (ONNX, ("torchscript", "triton"), ("aotinductor",))
+GROUPS = (ONNX, ("torchscript", "programs", "triton"), ("aotinductor",))
 # Writes the hosts that the process looks up into the file that the first word names.
 PROGRAM = """
 import gc, sys
@@ -132,9 +132,8 @@ def make_exports(folder: Path, *targets: str) -> None:
             export(target, pulse_noise_source(), folder / f"{target}-pulse-noise")
     for target in there:
         if target in RUNTIMES and target != "tensorrt":
-            for flags in ([], ["--programs"]) if target == "torchscript" else ([],):
-                words = [folder / target, "-i", folder / "phrase.txt", "-o", folder / f"speech-{target}{len(flags)}"]
-                main(["run", *map(str, words), *flags])
+            words = ["--export", folder / target, "-i", folder / "phrase.txt", "-o", folder / f"speech-{target}"]
+            inference.main(list(map(str, words)))
 
 
 @pytest.fixture(scope="session")

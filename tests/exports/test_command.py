@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 import shutil
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -34,21 +33,22 @@ def copy(export_of, tmp_path):
 
 @pytest.mark.slow
 def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
-    """The command exports checkpoints and speaks; inference.py, plain and scripted, speaks the same, to a few steps of 16 bits."""
+    """inference.py speaks the same with exported checkpoints as with plain ones, to a few steps of 16 bits."""
     models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     (tmp_path / "phrases.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "phrases.txt", "--seed", 5]
     folder = tmp_path / "export"
     assert "waveglow.ts" in succeed("exports/__main__.py", "torchscript", *models, "-o", folder, "-d", 0.02)
-    succeed("exports/__main__.py", "run", folder, *words, "-o", folder)
-    for flag in ("--plain", "--torchscript"):
-        out = succeed("inference.py", *words, *models, "-o", tmp_path / flag, flag, "--cpu", "-d", 0.02)
-        assert ("as TorchScript" in out) == (flag == "--torchscript")
-    for i, name in product(range(2), ("export", "--torchscript")):
-        (_, ours), (_, theirs) = (wavfile.read(tmp_path / folder / f"audio_{i}.wav") for folder in (name, "--plain"))
+    spoken, plain = tmp_path / "spoken", tmp_path / "plain"
+    assert "for torchscript" in succeed("inference.py", *words, "--export", folder, "-o", spoken, "--cpu")
+    succeed("inference.py", *words, *models, "-o", plain, "--plain", "--cpu", "-d", 0.02)
+    for i in range(2):
+        (_, ours), (_, theirs) = (wavfile.read(place / f"audio_{i}.wav") for place in (spoken, plain))
         assert len(ours) == len(theirs) > 0
         assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 4
-        assert (tmp_path / name / f"alignment_{i}.png").exists()
+        assert (spoken / f"alignment_{i}.png").exists()
+    again = succeed("inference.py", *words, "--export", folder, "-o", spoken, "--cpu", "--resume")
+    assert "2 of 2 lines are there" in again
 
 
 @pytest.mark.slow
@@ -57,9 +57,9 @@ def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_
     """No warning of PyTorch or of another package reaches the terminal."""
     out, err = output_of(target)
     assert err == ""
-    starts = ("voice: small, exported to", "engines: ", "serve the directory: ", f"{shared_exports}/")
+    starts = ("voice: small, exported to", "engines: ", "serve the directory: ", f"{shared_exports}/", "DLL ", "play ")
     assert [line for line in out.splitlines() if not line.startswith(starts)] == []
-    assert f"speech-{target}0/audio_0.wav" in out
+    assert f"speech-{target}/audio_0.wav" in out
 
 
 @pytest.mark.slow
@@ -168,6 +168,14 @@ def test_flags_that_the_files_fix_are_refused(export_of) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             load_voice(export_of("torchscript"), SynthesisConfig(**settings))
+
+
+@pytest.mark.slow
+def test_an_export_has_noise_and_hum_of_its_own_unless_flags_name_others(export_of) -> None:
+    for settings, numbers in (({}, (0.7, 0.05)), ({"sigma_infer": 0.4, "denoising_strength": 0.03}, (0.4, 0.03))):
+        voice = load_voice(export_of("torchscript"), SynthesisConfig(**settings))
+        assert (voice.sigma_infer, voice.denoising_strength) == numbers
+        assert (voice.vocoder.sigma, voice.vocoder.strength) == numbers
 
 
 @pytest.mark.slow

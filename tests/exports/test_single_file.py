@@ -103,7 +103,7 @@ def test_tritons_config_names_the_inputs_and_outputs_of_the_file(export_of) -> N
 def test_inputs_with_defaults_may_be_left_out(session, source) -> None:
     inputs = batch_of([7, 7])
     audio, *_ = session.run(None, inputs)
-    usual = {"sigma": source.voice.config.sigma_infer, "strength": source.voice.denoising_strength}
+    usual = {"sigma": source.voice.sigma_infer, "strength": source.voice.denoising_strength}
     given = {name: np.array(usual[name], np.float32) for name in source.kind.settings}
     given |= {"seeds": np.zeros(2, np.int64), "max_steps": np.array(40)}
     np.testing.assert_array_equal(audio, session.run(None, inputs | given)[0])

@@ -28,9 +28,9 @@ ROUNDING = {"onnx-int8": 0.1, "onnx-float16": 0.005}  # of the norm
 TEXTS = [["Seven small boats lay in the harbour, white and blue."]]
 TEXTS.append(["One.", "The trains leave at ten.", "Where did you put them?"])
 SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
-RUNNERS = (("torchscript", False), ("torchscript", True), ("aotinductor", False), ("onnx", False))
+RUNNERS = ("torchscript", "programs", "aotinductor", "onnx")
 SEED_4 = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
-OPENERS = {"torchscript": engines.open_program, "aotinductor": engines.open_package}
+OPENERS = {"programs": engines.open_program, "aotinductor": engines.open_package}
 
 
 def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]:
@@ -75,8 +75,8 @@ def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str
 
 @pytest.fixture(scope="module")
 def voice_of(export_of):
-    """voice_of(target, programs) -> the voice of an export, loaded once."""
-    return functools.cache(lambda target, programs: load_voice(export_of(target), SEED_4, programs=programs))
+    """voice_of(target) -> the voice of an export, loaded once."""
+    return functools.cache(lambda target: load_voice(export_of(target), SEED_4))
 
 
 def assert_same(ours: list[Speech], theirs: list[Speech]) -> None:
@@ -86,11 +86,11 @@ def assert_same(ours: list[Speech], theirs: list[Speech]) -> None:
             torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=FLOAT32, equal_nan=True)
 
 
-@pytest.mark.parametrize(("target", "programs"), RUNNERS)
+@pytest.mark.parametrize("target", RUNNERS)
 @pytest.mark.parametrize("texts", TEXTS, ids=len)
-def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(voice_of, source, target, programs, texts) -> None:
+def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(voice_of, source, target, texts) -> None:
     plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, replace(SEED_4, denoising_strength=0.05))
-    ours = voice_of(target, programs).speak(texts)
+    ours = voice_of(target).speak(texts)
     assert_same(ours, plain.speak(texts))
     assert max(float(speech.audio.abs().max()) for speech in ours) > 0.01
     assert len(ours) == 1 or len({len(speech.audio) for speech in ours}) > 1

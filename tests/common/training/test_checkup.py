@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
+from common.inference.config import DENOISING_STRENGTH, SIGMA
 from common.inference.evaluation import Rendition
 from common.quality.report import ReportLine, System, capped_error_rate
 from common.quality.words import Errors
@@ -93,7 +93,7 @@ def test_a_vocoder_is_checked_as_inference_speaks_and_its_distance_is_the_mean_o
     state = make_state()
     change(state, spec=dataclasses.replace(state.setup.spec, inference=stages))
     assert Checkup(evaluation, data, AudioConfig(), is_main=True)(state, Notes(), StopRequest())["mel_distance"] > 0
-    assert seen == [SynthesisConfig.sigma_infer, DENOISING_STRENGTH] and seen[0] != seen[1]
+    assert seen == [SIGMA, DENOISING_STRENGTH] and seen[0] != seen[1]
     stft, renditions = TacotronSTFT(), []
     for frames, shift in ((5, 0.25), (20, 1.0)):
         audio = 0.1 * torch.randn(256 * (frames - 1))
