@@ -98,17 +98,18 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
         if not resumes_here:
             state.progress.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
+    described = [*describe(state, start_note), *notes]
     with explain_out_of_memory(lambda: memory_advice(state)):
         if config.dry_run or config.find_lr:
-            return try_out(state, stop)
+            return try_out(state, described, stop)
         with open_log(options, dist, state.progress.iteration if resumes_here else 0) as log, save_on_timeout(state):
             log.parameters({"version": __version__} | options.flat)
-            for sentence in [*describe(state, start_note), *notes]:
+            for sentence in described:
                 log.say(sentence)
             return fit(state, log, stop)
 
 
-def try_out(state: TrainState, stop: StopRequest) -> bool:
+def try_out(state: TrainState, described: list[str], stop: StopRequest) -> bool:
     """Measure the plan of a run, its speed, or the effect of learning rates. Returns False if a signal ended that, unwritten."""
     config, is_main = state.setup.options.run, state.setup.dist.is_main
     with suppress(Stopped), stop.at_once():
@@ -117,7 +118,7 @@ def try_out(state: TrainState, stop: StopRequest) -> bool:
             if is_main:
                 write_figures(config.measure, figures)
             return True
-        lines = [find_rate(state)] if config.find_lr else describe_plan(state)
+        lines = [find_rate(state)] if config.find_lr else [*described, *describe_plan(state)]
         if is_main:
             print("\n".join(lines))
         return True

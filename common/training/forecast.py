@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -35,24 +34,19 @@ LONGEST = 120.0  # seconds after which no further step is measured
 
 
 def describe_plan(state: TrainState) -> list[str]:
-    """List the parameters, steps, shapes of the longest batch, and memory of a step: estimated, and on a GPU measured too.
+    """List the steps, shapes of the longest batch, and memory of a step: estimated, and on a GPU measured too.
 
     Runs forward and backward on the longest clips without changing weights; every process has to call it.
     """
     pace, dist, options = state.setup.pace, state.setup.dist, state.setup.options
     data, epochs, count = options.data, options.run.epochs, pace.steps_per_epoch
-    weights = list(state.model.parameters())
-    trained = sum(weight.numel() for weight in weights if weight.requires_grad)
+    trained = sum(weight.numel() for weight in state.model.parameters() if weight.requires_grad)
     lines = [
-        f"{state.setup.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
-        f"on {dist.world_size} x {dist.device.type}, in {_name(state.setup.half)}",
         f"a step: {_step(pace.global_batch, dist.world_size, data)}; {_traffic(state, trained)}",
         f"an epoch: {counted(count, 'step')}; {counted(epochs, 'epoch')}: {counted(count * epochs, 'step')}",
         f"learning rate: {rate_at(options.optimization, pace, 0, 0):.3g} in the first step, "
         f"{last_rate(options.optimization, pace):.3g} in the last",
     ]
-    if state.note:
-        lines.append(state.note)
     longest: Any = longest_batch(state.loaders.training, data.batch_size)
     tensors = {name: value for name, value in longest._asdict().items() if isinstance(value, Tensor)}
     lines.append(f"the longest clips' batch: {', '.join(f'{n} {tuple(value.shape)}' for n, value in tensors.items())}")
@@ -128,10 +122,6 @@ def _traffic(state: TrainState, trained: int) -> str:
     # A ring all-reduce sends 2 (n - 1) / n times the gradients: Patarasuk and Yuan 2009.
     ring = 2 * (state.setup.dist.world_size - 1) / state.setup.dist.world_size * 4 * trained
     return f"each process sends {size(ring)} of float32 gradients"
-
-
-def _name(half: torch.dtype | None) -> str:
-    return "float32" if half is None else f"{str(half).removeprefix('torch.')} and float32"
 
 
 def memory_advice(state: TrainState) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.arguments import groups_argv
 from common.errors import DataError, UsageError
 from common.files import parse_json, write_text
-from common.options import COUNT, NOT_NEGATIVE, given_fields, option
+from common.options import COUNT, NOT_NEGATIVE, add_fields, check_fields, from_options, option
 from common.parser import Parser
 from common.spec import ModelSpec
 from common.training.arguments import NOTES, STUDIO, make_options, model_parser
@@ -31,6 +31,9 @@ class StudioSettings:
     threads: int = option(1, "threads of the CPU", check=COUNT)
     sharpen_minutes: float = option(0.0, "for the postnet to learn sharp mels afterwards; 0: none", check=NOT_NEGATIVE)
     verdict_minutes: float | None = option(None, "for the verdict; null: no limit", check=NOT_NEGATIVE)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,42 +91,31 @@ def parse_plan(text: str | bytes, place: str) -> Plan:
     problems = [f"{name}: no such model, expected some of {', '.join(known)}" for name in groups if name not in known]
     if groups.keys().isdisjoint(MODELS):
         problems.append(f"no model, expected some of {', '.join(MODELS)}")
-    models = {}
-    for name in MODELS.keys() & groups.keys():
-        shared = {group: groups[group] for group in (SHARED, name) if group in groups}
-        models[name], wrong = _options_of(shared, MODELS[name])
+    found: dict[str, Any] = {}
+    for name in [*(model for model in MODELS if model in groups), STUDIO]:
+        names = (SHARED, name) if name in MODELS else (name,)
+        found[name], wrong = _settings_of(name, {group: groups[group] for group in names if group in groups})
         problems += wrong
-    problems += _studio_problems(groups.get(STUDIO, {}))
     if problems:
         raise DataError("\n".join(f"{place}: {problem}" for problem in dict.fromkeys(problems)))
-    studio = StudioSettings(**given_fields(StudioSettings, groups.get(STUDIO, {})))
-    return Plan(groups=groups, models={name: models[name] for name in MODELS if name in models}, studio=studio)
+    return Plan(groups=groups, studio=found.pop(STUDIO), models=found)
 
 
-def _options_of(groups: dict[str, Group], spec: ModelSpec) -> tuple[TrainOptions, list[str]]:
-    """Return the options of a model that its groups stand for, and what is wrong with them."""
-    parser = model_parser(spec, Parser(prog="train.py", add_help=False))
+def _settings_of(name: str, groups: dict[str, Group]) -> tuple[TrainOptions | StudioSettings | None, list[str]]:
+    """Return the options of a model, or of studio.train, that groups stand for, and what is wrong with them."""
+    parser = Parser(prog="train.py", add_help=False)
+    if name in MODELS:
+        parser = model_parser(MODELS[name], parser)
+    else:
+        add_fields(parser, StudioSettings)
     argv, problems = groups_argv(groups, parser)
     try:
-        values = vars(parser.parse_args([] if problems else argv)) | {"model_name": spec.name}
-        return make_options(values, spec.training), problems
+        values = vars(parser.parse_args([] if problems else argv))
+        if name in MODELS:
+            return make_options(values | {"model_name": name}, MODELS[name].training), problems
+        return from_options(StudioSettings, values), problems
     except UsageError as error:
-        return TrainOptions(), [f"{spec.name}: {line}" for line in str(error).splitlines()]
-
-
-def _studio_problems(group: Group) -> list[str]:
-    """List unknown and bad settings of the group `studio`."""
-    checks = {setting.name: setting.metadata["check"] for setting in fields(StudioSettings)}
-    group = {name: value for name, value in group.items() if not (name == "verdict_minutes" and value is None)}
-    problems = []
-    for name, value in group.items():
-        if name not in checks:
-            problems.append(f"{STUDIO}.{name}: no such setting, expected some of {', '.join(checks)}")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)):
-            problems.append(f"{STUDIO}.{name}: {json.dumps(value)}, expected a number")
-        else:
-            problems += checks[name].problems(f"{STUDIO}.{name}", value, json.dumps)
-    return problems
+        return None, [f"{name}: {line}" for line in str(error).splitlines()]
 
 
 def write_plan(path: Path, groups: dict[str, Group]) -> None:

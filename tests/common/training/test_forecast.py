@@ -65,8 +65,8 @@ def test_the_longest_clips_make_the_batch_and_nothing_is_trained(tmp_path: Path)
     for name, value in state.model.named_parameters():
         assert torch.equal(value, before[name]) and value.grad is None
     parameters = sum(weight.numel() for weight in state.model.parameters())
-    assert said[1].endswith(f"each process sends {size(2 * 3 / 4 * 4 * parameters)} of float32 gradients")
-    assert said[3].startswith("learning rate: 0.5 in the first step, 0.0122 in the last")  # 0.5 (1 + cos(0.9 pi)) / 2
+    assert said[0].endswith(f"each process sends {size(2 * 3 / 4 * 4 * parameters)} of float32 gradients")
+    assert said[2].startswith("learning rate: 0.5 in the first step, 0.0122 in the last")  # 0.5 (1 + cos(0.9 pi)) / 2
 
 
 @pytest.mark.slow

@@ -277,15 +277,18 @@ def test_a_bad_value_is_named_by_file_and_flag(prepared: Project, flag: str, val
 
 def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    path.write_text('{"Hifi": {}, "studio": {"threads": 0, "sharpen_minutes": "3", "speed": 1}}')
+    path.write_text('{"Hifi": {}, "studio": {"threads": 2.5, "sharpen_minutes": "x", "speed": 1}}')
     with pytest.raises(DataError) as caught:
         read_plan(path)
     lines = str(caught.value).splitlines()
     assert len(lines) == 5 and "Hifi: no such model, expected some of all models, PulseNoise" in lines[0]
     assert lines[2:4] == [
-        f"{path}: studio.threads: 0, expected a whole number of at least 1",
-        f'{path}: studio.sharpen_minutes: "3", expected a number',
+        f"{path}: studio.threads: invalid int value: '2.5'",
+        f"{path}: studio.sharpen_minutes: invalid float value: 'x'",
     ]
+    path.write_text('{"PulseNoise": {}, "studio": {"threads": 0}}')
+    with pytest.raises(DataError, match=f"{path}: studio: --threads: 0, expected a whole number of at least 1"):
+        read_plan(path)
     for content, words in (
         ("[]", "expected {group: {flag: value}}"),
         ('{"models": {}, "version": 1}', "0.12 or before"),
