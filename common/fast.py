@@ -21,13 +21,12 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Request(NamedTuple):
-    """The flags that choose between fast ways: --fp16, --int8, --recompute, --compile and --graphs."""
+    """The flags that choose between fast ways: --fp16, --int8, --recompute and --compile."""
 
     half: bool = False
     int8: bool = False
     recompute: bool = False
     compile: str = ""  # the mode; empty if not requested
-    graphs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,16 +248,10 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def recording_pool(device: torch.device) -> Any:
-    """Return memory for the inner tensors of several recordings that never run at once; None on a CPU."""
-    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-
-
-def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None) -> Callable[[], None]:
+def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Capture `work` as a CUDA graph and return its replay; on a CPU return `work` itself.
 
     `work` must read and write the same tensors at each call. The capture runs it a few times and leaves the random state unchanged.
-    `pool` comes from recording_pool; by default each capture has memory of its own.
     """
     if device.type != "cuda":
         return work
@@ -271,14 +265,14 @@ def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None)
         graph = torch.cuda.CUDAGraph()
         # By default a CUDA call from any thread ends the recording, such as a loader that pins memory, or a server. PyTorch's own
         # stream for graphs belongs to the current device and would record nothing on another one.
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             work()
     return graph.replay
 
 
 @cache
 def _recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream for all recordings on a device: a pool's memory and the libraries' workspaces belong to one stream."""
+    """Return the stream for all recordings on a device: the libraries' workspaces belong to one stream."""
     return torch.cuda.Stream(device)
 
 

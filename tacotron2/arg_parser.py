@@ -6,7 +6,7 @@ import argparse
 
 from common.options import add_fields
 from common.parser import Parser
-from tacotron2.config import Tacotron2Config, Tacotron2SpeedConfig, Tacotron2TrainingConfig
+from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.data_function import Tacotron2DataConfig
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2LossConfig
@@ -41,7 +41,6 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
     add_fields(group, Tacotron2LossConfig)
     add_fields(group, Tacotron2TrainingConfig)
     add_fields(group, Tacotron2DataConfig, "longest_clip", "symbols_per_second")
-    add_fields(parser.add_argument_group("Tacotron 2: speed"), Tacotron2SpeedConfig)
 
 
 def parse_tacotron2_args(parent: argparse.ArgumentParser, add_help: bool = False) -> argparse.ArgumentParser:

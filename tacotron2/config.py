@@ -78,14 +78,3 @@ class Tacotron2TrainingConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tacotron2SpeedConfig:
-    """Ways to train faster that are off by default."""
-
-    graphs: bool = option(
-        False,
-        "run the decoder in chunks of steps, which a GPU records once for each padded batch size and replays; on a CPU "
-        "the same chunks run without recording, slower than the default; the gain has not been measured on a GPU",
-    )

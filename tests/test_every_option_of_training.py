@@ -47,7 +47,6 @@ STEPS = {
         "--p-convolution-dropout 0.1": "free later loss",
         "--longest-clip 1": "refused",
         "--symbols-per-second 5": "refused",
-        "--graphs": "free way",
         "--text-cleaners basic_cleaners": "batches free later loss ; --training-files {lists}/other.txt",
         "--text-reading as-published": "free",
         "--symbols-file {lists}/symbols": "batches config free later loss start",

@@ -19,7 +19,6 @@ from models import REGISTRY, get_model
 
 REQUESTS = {  # the flags that switch each row on
     "compiled": Request(compile="default"),
-    "graphs": Request(graphs=True),
     "recomputed": Request(recompute=True),
     "int8": Request(int8=True),
     "half": Request(half=True),

@@ -34,7 +34,6 @@ from common.training.validation import validate
 from data_functions import get_loaders
 from models import REGISTRY
 from synthesizer import SynthesisConfig, Synthesizer
-from tacotron2.fast import graphs
 from tacotron2.fast.prepared import PreparedDecoder
 from tacotron2.model import Tacotron2
 from tests.gpu_rules import Rules
@@ -49,7 +48,7 @@ from waveglow.spec import stream
 pytestmark = [requires_pretence, pytest.mark.slow]
 
 PRECISIONS = ("", "--amp", "--amp --amp-dtype bfloat16")
-WAYS = {"Tacotron2": ("", "--plain", "--graphs"), "WaveGlow": ("", "--plain", "--recompute")}
+WAYS = {"Tacotron2": ("", "--plain"), "WaveGlow": ("", "--plain", "--recompute")}
 STEP = "common/training/loop.py"
 REPORT, LENGTHS = f"{STEP}:_reduce", "tacotron2/model.py:forward"
 OPTIONS = {  # flags: waits and uploads of a step beside the expected ones
@@ -69,10 +68,8 @@ SETTINGS += [*(("WaveGlow", words) for words in OPTIONS), ("Tacotron2", list(OPT
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No warning of this build of PyTorch; short chunks of --graphs, of which a batch has a whole one and a part."""
-    monkeypatch.setattr(graphs, "STEPS", 4)
-    monkeypatch.setattr(graphs, "SYMBOLS", 4)
+def quiet() -> Iterator[None]:
+    """No warning of this build of PyTorch."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PyTorch was compiled without cuDNN")
         yield

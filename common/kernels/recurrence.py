@@ -21,14 +21,10 @@ sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.ate
 CHUNK = 16  # steps of a backward whose derivatives are computed together: so few that caches hold them
 
 
-def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """The dtype of autocast where it is on, else None."""
-    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
-
-
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The dtype of matrix products of x: autocast's where it is on, else x's own."""
-    return autocast_dtype(x.device) or x.dtype
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def tanh(x: Tensor, out: Tensor) -> Tensor:
@@ -59,16 +55,16 @@ class LSTMTape:
     """An LSTM's gates and cells over T steps, written forward and then read backward (Hochreiter and Schmidhuber 1997).
 
     `gates` (T, B, 4H) starts as the inputs' part of the pre-activations, in the order input, forget, cell, output. The step
-    turns them into the activations. At least float32. `cell` (B, H) is the one before the first step.
+    turns them into the activations. At least float32. The cell before the first step is zero.
     """
 
-    def __init__(self, gates: Tensor, cell: Tensor) -> None:
+    def __init__(self, gates: Tensor) -> None:
         steps, batch, width = gates.shape
         self.gates = gates
         self.cells = gates.new_empty(steps + 1, batch, width // 4)
-        self.cells[0].copy_(cell)
+        self.cells[0].zero_()
         self.tanh_cells = gates.new_empty(steps, batch, width // 4)
-        self.d_cell = torch.empty_like(self.cells[0])  # of the last cell before backward, of the first one after it
+        self.d_cell = torch.zeros_like(self.cells[0])  # by the steps that backward has been through
         self.parts = gates.unflatten(2, (4, -1)).unbind(2)  # (T, B, H) each
         i_f = gates[:, :, : width // 2]
         self.views = list(zip(gates, i_f, *self.parts, self.cells, self.cells[1:], self.tanh_cells, strict=False))
@@ -119,15 +115,13 @@ class LSTMSequence(torch.autograd.Function):
     """An LSTM, given its inputs' part of the pre-activations; see lstm_sequence."""
 
     @staticmethod
-    def forward(
-        ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None, hidden: Tensor, cell: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:
         dtype = compute_dtype(weight_hh)
-        tape = LSTMTape(gates.to(weight_hh.dtype, copy=True), cell)
+        tape = LSTMTape(gates.to(weight_hh.dtype, copy=True))
         weight = weight_hh.to(dtype)
         outputs = tape.cells.new_empty(tape.tanh_cells.shape)
         inputs = torch.empty_like(tape.cells, dtype=dtype)  # hidden states before each step
-        inputs[0].copy_(hidden)
+        inputs[0].zero_()
         recurrent = pack(weight, gates.shape[1])
         for t in range(len(gates)):
             tape.forward(t, recurrent(inputs[t]), out=outputs[t])
@@ -135,15 +129,14 @@ class LSTMSequence(torch.autograd.Function):
                 outputs[t].mul_(mask[t])
             inputs[t + 1].copy_(outputs[t])
         ctx.tape, ctx.inputs, ctx.weight, ctx.mask = tape, inputs, weight, mask
-        ctx.dtypes = gates.dtype, weight_hh.dtype, hidden.dtype, cell.dtype
-        return outputs, tape.cells[-1].clone()
+        ctx.dtypes = gates.dtype, weight_hh.dtype
+        return outputs
 
     @staticmethod
-    def backward(ctx: Any, d_outputs: Tensor, d_cell: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
         tape, weight = ctx.tape, ctx.weight
         d_gates = torch.empty_like(tape.gates, dtype=weight.dtype)
         d_next, back = torch.zeros_like(tape.d_cell), pack(weight.t(), d_gates.shape[1])
-        tape.d_cell.copy_(d_cell)
         for t in range(len(d_gates) - 1, -1, -1):
             d_state = d_next + d_outputs[t]
             if ctx.mask is not None:
@@ -151,17 +144,14 @@ class LSTMSequence(torch.autograd.Function):
             tape.backward(t, d_state, out=d_gates[t])
             d_next = back(d_gates[t])
         d_weight = d_gates.flatten(0, 1).t() @ ctx.inputs[:-1].flatten(0, 1)
-        of_gates, of_weight, of_hidden, of_cell = ctx.dtypes
-        return d_gates.to(of_gates), d_weight.to(of_weight), None, d_next.to(of_hidden), tape.d_cell.to(of_cell)
+        of_gates, of_weight = ctx.dtypes
+        return d_gates.to(of_gates), d_weight.to(of_weight), None
 
 
-def lstm_sequence(
-    gates: Tensor, weight_hh: Tensor, mask: Tensor | None, hidden: Tensor, cell: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Run an LSTM over input pre-activations (T, B, 4H) from a hidden state (B, H) and a cell (B, H).
+def lstm_sequence(gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:
+    """Run an LSTM over input pre-activations (T, B, 4H), from zeros: the hidden states (T, B, H), after dropout.
 
-    `mask` (T, B, H) is dropout on the hidden state that the next step gets: see dropout_mask. Returns the
-    hidden states (T, B, H), after dropout, and the last cell (B, H).
+    `mask` (T, B, H) is dropout on the hidden state that the next step gets: see dropout_mask.
     """
-    outputs: tuple[Tensor, Tensor] = LSTMSequence.apply(gates, weight_hh, mask, hidden, cell)
+    outputs: Tensor = LSTMSequence.apply(gates, weight_hh, mask)
     return outputs

@@ -196,9 +196,9 @@ def _half_dtype(numbers: PrecisionConfig, scale: ScaleConfig, device: torch.devi
 def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> Accelerated:
     """Return the fast way to train a plain model that the options select, or with --plain the model itself.
 
-    Raises UsageError for two of --plain, --compile, --recompute and --graphs.
+    Raises UsageError for two of --plain, --compile and --recompute.
     """
-    named = [name for name in ("plain", "compile", "recompute", "graphs") if options.get(name)]
+    named = [name for name in ("plain", "compile", "recompute") if options.get(name)]
     if len(named) > 1:
         flags = " and ".join(f"--{name}" for name in named)
         raise UsageError(f"{flags}: each chooses another way to compute a step; leave all but one of them out")

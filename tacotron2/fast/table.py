@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.edits import Origin
 from common.fast import FastWay, Request
-from tacotron2.fast import graphs, prepared, training
+from tacotron2.fast import prepared, training
 
 # Training has the decoder's step and its attention again. All else, its free run too, is the plain code.
 STEPS = Origin(
@@ -30,15 +30,6 @@ WAYS = (
         applies=lambda model, request: bool(request.compile),
         convert=training.convert_compiled,
         tolerance=1e-4,
-    ),
-    FastWay(
-        name="graphs",
-        phase="training",
-        applies=lambda model, request: request.graphs,
-        convert=graphs.convert,
-        tolerance=1e-4,
-        origin=STEPS,
-        cost="longer on a GPU (not measured)",
     ),
     FastWay(
         name="all steps together",

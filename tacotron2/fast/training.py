@@ -16,7 +16,7 @@ from common import precision
 from common.fast import Request, shallow_copy
 from common.kernels.packed import pack
 from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
-from tacotron2.decoder import Decoder, DecoderState, LocationLayer, Memory
+from tacotron2.decoder import Decoder, LocationLayer, Memory
 from tacotron2.model import Tacotron2
 
 # B batch, S symbols, K decoder steps, P prenet size, E encoder channels, A attention channels, H attention LSTM size
@@ -42,25 +42,23 @@ class LoopWeights(NamedTuple):
     decoder_recurrent: Tensor  # (4D, D)
 
 
-class LoopMasks(NamedTuple):
-    """Dropout on the hidden states of the attention LSTM (K, B, H) and of the decoder LSTM (K, B, D); None without it."""
-
-    attention: Tensor | None
-    decoder: Tensor | None
-
-
 class TrainingDecoder(Decoder):
     """The plain decoder with another way to run over all steps; its free run is unchanged."""
 
     def run(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Prenet outputs of all steps (K, B, P) -> [decoder hidden, context] (K, B, D + E), alignments (B, K, S)."""
-        shape, rnn = inputs.shape[:2], self.attention_rnn
-        masks = LoopMasks(
-            dropout_mask(rnn.weight_hh, (*shape, rnn.hidden_size), self.p_attention_dropout, self.training),
-            dropout_mask(rnn.weight_hh, (*shape, self.decoder_rnn.hidden_size), self.p_decoder_dropout, self.training),
+        w = self.loop_weights()
+        mask, decoder_mask = (
+            dropout_mask(rnn.weight_hh, (*inputs.shape[:2], rnn.hidden_size), p, self.training)
+            for rnn, p in ((self.attention_rnn, self.p_attention_dropout), (self.decoder_rnn, self.p_decoder_dropout))
         )
-        hidden, weights, _ = run_steps(inputs, masks, self.start(memory), memory, self.loop_weights())
-        return hidden, weights.transpose(0, 1)
+        gates, keys = F.linear(inputs, w.inputs, w.bias), 2 * memory.keys.transpose(1, 2)
+        hidden, contexts, weights = AttentionSequence.apply(
+            gates, w.recurrent, w.query, w.kernel, w.v, keys, memory.values, memory.padding, mask
+        )
+        gates = F.linear(torch.cat((hidden, contexts), dim=2), w.decoder_inputs, w.decoder_bias)
+        decoded = lstm_sequence(gates, w.decoder_recurrent, decoder_mask)
+        return torch.cat((decoded, contexts), dim=2), weights.transpose(0, 1)
 
     def loop_weights(self) -> LoopWeights:
         """The weights as they are now."""
@@ -81,30 +79,6 @@ class TrainingDecoder(Decoder):
         )
 
 
-def run_steps(
-    inputs: Tensor, masks: LoopMasks, state: DecoderState, memory: Memory, w: LoopWeights
-) -> tuple[Tensor, Tensor, DecoderState]:
-    """Run K steps from a state, given the prenet's outputs (K, B, P).
-
-    Returns [decoder hidden, context] (K, B, D + E), attention's weights (K, B, S), and the state after the last step.
-    """
-    hidden, contexts, weights, cell, cumulative = AttentionSequence.apply(
-        F.linear(inputs, w.inputs, w.bias),
-        *(w.recurrent, w.query, w.kernel, w.v),
-        2 * memory.keys.transpose(1, 2),
-        memory.values,
-        *state[:5],
-        memory.padding,
-        masks.attention,
-    )
-    gates = F.linear(torch.cat((hidden, contexts), dim=2), w.decoder_inputs, w.decoder_bias)
-    decoded, decoder_cell = lstm_sequence(
-        gates, w.decoder_recurrent, masks.decoder, state.decoder_hidden, state.decoder_cell
-    )
-    last = DecoderState(hidden[-1], cell, contexts[-1], weights[-1], cumulative, decoded[-1], decoder_cell)
-    return torch.cat((decoded, contexts), dim=2), weights, last
-
-
 def location_kernel(layer: LocationLayer) -> Tensor:
     """Convolution and projection as one, since both are linear: (A, 2k) for windows of k weights of either history."""
     return layer.location_dense.linear_layer.weight @ layer.location_conv.conv.weight.flatten(1)
@@ -113,45 +87,40 @@ def location_kernel(layer: LocationLayer) -> Tensor:
 class _Buffers:
     """Tensors that forward writes at each step and backward reads."""
 
-    def __init__(
-        self, gates: Tensor, keys: Tensor, state: tuple[Tensor, ...], kernel_size: int, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, gates: Tensor, keys: Tensor, context_dim: int, kernel_size: int, dtype: torch.dtype) -> None:
         steps, batch, width = gates.shape
-        hidden, cell, context, weights, cumulative = state
-        symbols, context_dim = weights.shape[1], context.shape[1]
-        self.lstm = LSTMTape(gates, cell)
+        symbols = keys.shape[2]
+        self.lstm = LSTMTape(gates)
         self.hidden = gates.new_empty(steps, batch, width // 4)
         self.contexts = gates.new_empty(steps, batch, context_dim)
         self.weights = gates.new_empty(steps, batch, symbols)
         # each step's previous and cumulative weights, between zeros for windows past the ends
         around = gates.new_zeros(steps + 1, batch, 2, symbols + kernel_size - 1)
         self.history = around[..., kernel_size // 2 : kernel_size // 2 + symbols]
-        self.history[0].copy_(torch.stack((weights, cumulative), dim=1))
         self.windows = around.unfold(3, symbols, 1)  # (K + 1, B, 2, k, S), a view
         # by far the largest, hence in the GEMMs' precision
         self.features = torch.empty(steps, *keys.shape, dtype=dtype, device=gates.device)
         # [context, hidden] before each step, in the GEMMs' precision
         self.inputs = torch.empty(steps + 1, batch, context_dim + width // 4, dtype=dtype, device=gates.device)
-        self.inputs[0].copy_(torch.cat((context, hidden), dim=1))
+        self.inputs[0].zero_()
 
 
 class AttentionSequence(torch.autograd.Function):
-    """Attention LSTM and attention with energies v·sigmoid(query + keys + location) over all steps.
+    """Attention LSTM and attention with energies v·sigmoid(query + keys + location) over all steps, from a state of zeros.
 
     gates (K, B, 4H), recurrent weight (4H, E + H), query weight (A, H), location kernel (A, 2k), v (1, A), keys (B, A, S),
-    values (B, S, E), the state before the first step (hidden, cell, context, weights, cumulative weights), padding (B, S), dropout
-    mask (K, B, H) or None -> hidden (K, B, H), contexts (K, B, E), weights (K, B, S), last cell (B, H), cumulative weights (B, S).
+    values (B, S, E), padding (B, S), dropout mask (K, B, H) or None -> hidden (K, B, H), contexts (K, B, E), weights (K, B, S).
     """
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        gates, recurrent, query, kernel, v, keys, values, *state, padding, mask = inputs
+        gates, recurrent, query, kernel, v, keys, values, padding, mask = inputs
         ctx.dtypes = [x.dtype for x in inputs[:-2]]
         full, dtype = recurrent.dtype, compute_dtype(recurrent)
         kernel, keys, values = kernel.to(full), keys.to(full).contiguous(), values.to(full)
         recurrent, query = recurrent.to(dtype), query.to(dtype)
-        b = _Buffers(gates.to(full, copy=True), keys, tuple(state), kernel.shape[1] // 2, dtype)
         context_dim, kernels, features = values.shape[2], kernel.expand(len(values), -1, -1), torch.empty_like(keys)
+        b = _Buffers(gates.to(full, copy=True), keys, context_dim, kernel.shape[1] // 2, dtype)
         windows = torch.empty_like(b.windows[0], memory_format=torch.contiguous_format)
         recur, project_query = pack(recurrent, len(values)), pack(query, len(values))
         with torch.autocast(gates.device.type, enabled=False):
@@ -174,12 +143,10 @@ class AttentionSequence(torch.autograd.Function):
         outputs = b.hidden, b.contexts, b.weights
         # Detached, as otherwise the outputs and ctx would refer to each other.
         b.hidden, b.contexts, b.weights = (x.detach() for x in outputs)
-        return *outputs, b.lstm.cells[-1].clone(), b.history[-1, :, 1].clone()
+        return outputs
 
     @staticmethod
-    def backward(
-        ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor, d_cell: Tensor, d_cumulative: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
         b, (recurrent, query, kernel, v, values) = ctx.buffers, ctx.constants
         features = _FeatureGradients(b, kernel, v)
         d_gates, d_all_contexts = torch.empty_like(b.lstm.gates, dtype=recurrent.dtype), torch.empty_like(b.contexts)
@@ -187,8 +154,6 @@ class AttentionSequence(torch.autograd.Function):
         context_dim = values.shape[2]
         d_inputs, back = torch.zeros_like(b.inputs[0]), pack(recurrent.t(), len(values))  # of step t + 1
         d_previous = torch.zeros_like(b.weights[0])  # of step t's weights, by the window of the next step
-        features.d_cumulative.copy_(d_cumulative)
-        b.lstm.d_cell.copy_(d_cell)
         values_t = values.transpose(1, 2)
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
@@ -207,7 +172,6 @@ class AttentionSequence(torch.autograd.Function):
             features.d_v.sum((0, 2))[None],
             features.d_keys,
             torch.einsum("tbs,tbe->bse", b.weights, d_all_contexts),
-            *(d_inputs[:, context_dim:], b.lstm.d_cell, d_inputs[:, :context_dim], d_previous, features.d_cumulative),
         )
         return *(g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)), None, None
 

@@ -65,7 +65,7 @@ def test_all_parts_are_commands_of_this_project() -> None:
     names = [part.name for part in parts]
     assert len(set(names)) == len(names)
     assert names[:3] == ["tests", "text-to-wav --fp16 1", "text-to-wav --fp16 4"]
-    assert "speed tacotron2-training --amp --train-flags=--graphs" in names
+    assert "speed tacotron2-training --amp --train-flags=--compile" in names
     for one in parts:
         module = one.words[1].replace(".", "/") if one.words[0] == "-m" else one.words[0].removesuffix(".py")
         assert module == "pytest" or (ROOT / f"{module}.py").is_file()

@@ -41,7 +41,6 @@ def test_the_default_and_the_flags_are_the_published_config():
         "attention_window": 0, "max_frames_per_symbol": 0.0, "load_mel_from_disk": False,
         "guided_attention_weight": 0.0, "guided_attention_sigma": 0.4, "guided_attention_decay": 1.0,
         "drop_frame_rate": 0.0, "p_convolution_dropout": 0.5, "longest_clip": 60.0, "symbols_per_second": 60.0,
-        "graphs": False,
     }  # fmt: skip
 
 

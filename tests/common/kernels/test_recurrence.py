@@ -38,20 +38,8 @@ def test_masks_of_any_shape_and_of_extreme_probabilities():
 
 
 def from_zeros(gates, weight_hh, p_dropout=0.0):
-    """The hidden states after the first zeros; the same as two runs, of which the second begins at the end of the first."""
     shape = *gates.shape[:2], weight_hh.shape[1]
-    mask = dropout_mask(weight_hh, shape, p_dropout, training=True)
-    state = weight_hh.new_zeros(2, *shape[1:]).unbind(0)
-    whole, cell = lstm_sequence(gates, weight_hh, mask, *state)
-    parts, half = [], len(gates) // 2
-    for steps in (slice(half), slice(half, None)):
-        if len(gates[steps]):
-            hidden, last = lstm_sequence(gates[steps], weight_hh, None if mask is None else mask[steps], *state)
-            state = hidden[-1], last
-            parts.append(hidden)
-    assert_close(torch.cat(parts), whole, 1e-12 if gates.dtype == torch.float64 else 1e-2)
-    assert_close(state[1], cell, 1e-12 if gates.dtype == torch.float64 else 1e-2)
-    return torch.cat(parts)
+    return lstm_sequence(gates, weight_hh, dropout_mask(weight_hh, shape, p_dropout, training=True))
 
 
 @pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (CHUNK, 2), (2 * CHUNK + 1, 1)])

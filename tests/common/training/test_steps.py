@@ -140,7 +140,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_with_or_without_a_loss_scale(
 
 
 def test_two_ways_to_compute_a_step_exclude_each_other(tmp_path: Path) -> None:
-    for named, options in (("compile and --graphs", {"compile": "default", "graphs": True}),
+    for named, options in (("compile and --recompute", {"compile": "default", "recompute": True}),
                            ("plain and --recompute", {"plain": True, "recompute": True, "compile": False})):  # fmt: skip
         with pytest.raises(UsageError, match=f"--{named}: each chooses another way"):
             accelerate_training(REGISTRY["WaveGlow"], nn.Linear(2, 1), None, options)
