@@ -64,7 +64,9 @@ class LSTMTape:
         self.cells = gates.new_empty(steps + 1, batch, width // 4)
         self.cells[0].zero_()
         self.tanh_cells = gates.new_empty(steps, batch, width // 4)
-        self.d_cell = torch.zeros_like(self.cells[0])  # by the steps that backward has been through
+        self.d_cell = torch.empty_like(
+            self.cells[0]
+        )  # zeros before backward; of the cell that its last step began with
         self.parts = gates.unflatten(2, (4, -1)).unbind(2)  # (T, B, H) each
         i_f = gates[:, :, : width // 2]
         self.views = list(zip(gates, i_f, *self.parts, self.cells, self.cells[1:], self.tanh_cells, strict=False))
@@ -136,6 +138,7 @@ class LSTMSequence(torch.autograd.Function):
     def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
         tape, weight = ctx.tape, ctx.weight
         d_gates = torch.empty_like(tape.gates, dtype=weight.dtype)
+        tape.d_cell.zero_()
         d_next, back = torch.zeros_like(tape.d_cell), pack(weight.t(), d_gates.shape[1])
         for t in range(len(d_gates) - 1, -1, -1):
             d_state = d_next + d_outputs[t]

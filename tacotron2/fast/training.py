@@ -154,6 +154,7 @@ class AttentionSequence(torch.autograd.Function):
         context_dim = values.shape[2]
         d_inputs, back = torch.zeros_like(b.inputs[0]), pack(recurrent.t(), len(values))  # of step t + 1
         d_previous = torch.zeros_like(b.weights[0])  # of step t's weights, by the window of the next step
+        b.lstm.d_cell.zero_()
         values_t = values.transpose(1, 2)
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
