@@ -57,7 +57,14 @@ def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_
     """No warning of PyTorch or of another package reaches the terminal."""
     out, err = output_of(target)
     assert err == ""
-    starts = ("voice: small, exported to", "engines: ", "serve the directory: ", f"{shared_exports}/", "DLL ", "to hear it")
+    starts = (
+        "voice: small, exported to",
+        "engines: ",
+        "serve the directory: ",
+        f"{shared_exports}/",
+        "DLL ",
+        "to hear it",
+    )
     assert [line for line in out.splitlines() if not line.startswith(starts)] == []
     assert f"speech-{target}/audio_0.wav" in out
 
