@@ -192,13 +192,6 @@ def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_of_a_process_of_its_own() -> None:
-    done = call(sys.executable, "train.py", "-m", "Tacotron2", "--epoch", "3")
-    assert (done.code, done.out) == (2, "") and "Traceback" not in done.err
-    assert "train.py: error: unrecognized arguments: --epoch 3" in done.err
-
-
-@pytest.mark.slow
 def test_ctrl_c_during_inference(tmp_path: Path) -> None:
     process = start(sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**6)
     try:

@@ -1,6 +1,5 @@
 """WaveGlow against its formulas: one sample, one tap, one layer at a time, in float64."""
 
-import argparse
 from dataclasses import asdict
 
 import numpy as np
@@ -9,10 +8,9 @@ import torch
 
 from common.errors import DataError, UsageError
 from tests.waveglow.conftest import speech
-from waveglow.arg_parser import add_waveglow_arguments
 from waveglow.config import WaveGlowConfig
 from waveglow.model import Invertible1x1Conv, WaveGlow
-from waveglow.spec import config_from_options, draw_noise
+from waveglow.spec import draw_noise
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
 
@@ -231,17 +229,6 @@ def test_a_published_config_gets_our_keys_defaults_and_another_models_is_refused
         assert WaveGlowConfig.from_dict(published | changed).to_dict() == published | changed
     with pytest.raises(DataError, match="unknown keys prenet_dim, n_heads, expected n_mel_channels"):
         WaveGlow(prenet_dim=256, WN_config={"n_heads": 2})
-
-
-def test_every_flag_reaches_the_config():
-    parser = argparse.ArgumentParser()
-    add_waveglow_arguments(parser)
-    actions = [action for action in parser._actions if action.dest != "help"]
-    default = config_from_options(vars(parser.parse_args([])))
-    configs = [config_from_options(vars(parser.parse_args([action.option_strings[0], "6"]))) for action in actions]
-    assert len(configs) == 8 and all(config != default for config in configs)
-    options = config_from_options(vars(parser.parse_args(["--upsample-channels", "6"])))
-    assert WaveGlowConfig.from_dict(options).upsampled_channels == 6
 
 
 @pytest.mark.parametrize(
