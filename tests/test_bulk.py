@@ -16,8 +16,6 @@ from common.checkpoint.files import load_checkpoint
 from tests.recipe import read_steps, run, speech_flags, start, start_ranks, succeed, train_tiny_model, wait_for
 from tests.test_third_model import BEEPER, Beeper
 
-pytestmark = pytest.mark.slow
-
 HOURS = ["one", "two", "three", "four", "five", "six"]
 LINES = [f"{hour} o'clock, and all is well{'!' * number}" for number, hour in enumerate(HOURS)] * 2
 
@@ -34,6 +32,7 @@ def seed_of(folder: Path) -> int:
     return json.loads((folder / "inference.jsonl").read_text().splitlines()[0])["seed"]
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     """SIGKILL in the middle; the resumed run takes the seed that the first one drew, and computes the missing lines alone."""
     killed = tmp_path / "killed"
@@ -54,6 +53,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     assert sounds(killed) == sounds(whole) and len(sounds(whole)) == len(LINES)
 
 
+@pytest.mark.slow
 def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None:
     succeed("inference.py", *words(tmp_path, "--seed", 3))
     first = sounds(tmp_path)
@@ -85,6 +85,7 @@ def test_resuming_notices_a_checkpoint_that_was_trained_again_in_place(tmp_path:
     assert all(again[name] != first[name] for name in first)
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path) -> None:
     outputs = []
     for _ in range(2):
@@ -98,6 +99,7 @@ def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path
     assert "--resume: 2 of 2" in succeed("inference.py", *words(tmp_path, "--resume", lines=LINES[:2]))
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_lines(tmp_path: Path) -> None:
     """The same files bit for bit as one process; one log with the totals of both."""
     one, two = tmp_path / "one", tmp_path / "two"
@@ -140,6 +142,7 @@ def test_lines_that_do_not_fit_are_reported_and_the_others_written(tmp_path: Pat
     assert result.code == 1 and [":2: does" in result.err, ":5: does" in result.err] == [True, True]
 
 
+@pytest.mark.slow
 def test_formats_of_sounds_and_samples(tmp_path: Path) -> None:
     """flac is lossless, ogg close; float32 samples are those of int16 before rounding."""
     for more in (["--format", "flac"], ["--format", "ogg"], ["--sample-format", "float32"], []):

@@ -15,8 +15,6 @@ from common.errors import DataError
 from corpus import make as make_corpus
 from tacotron2.text import text_to_sequence
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = inflect.engine()
 WORDS = {str(NUMBERS.number_to_words(str(n))).replace("-", " "): n for n in range(60)}
@@ -60,6 +58,7 @@ def recordings() -> dict[str, np.ndarray]:
     return audio
 
 
+@pytest.mark.slow
 def test_recordings_match_the_filelists_and_the_stated_length(recordings: dict[str, np.ndarray]) -> None:
     parts = (ROOT / "corpus" / part for part in ("clock", "sentences"))
     assert {path.relative_to(ROOT).as_posix() for part in parts for path in part.iterdir()} == set(recordings)
@@ -69,6 +68,7 @@ def test_recordings_match_the_filelists_and_the_stated_length(recordings: dict[s
     assert sum((ROOT / path).stat().st_size for path in recordings) < 8_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "split"), SPLITS)
 def test_clips_are_as_long_as_their_texts_take(part: str, split: str, recordings: dict[str, np.ndarray]) -> None:
     """8 to 25 characters a second: a row paired with another row's clip would fall out somewhere."""

@@ -158,6 +158,7 @@ def test_a_batch_that_cannot_be_handed_over_is_an_error(
     assert f"a loader process cannot hand over a batch: {reason}\n" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_wait_for_a_batch_ends(options, tmp_path, monkeypatch, stopped):
     """With --timeout-minutes, or soon after a request to stop."""

@@ -22,8 +22,6 @@ from models import REGISTRY
 from synthesizer import Synthesizer
 from tests.recipe import ROOT, clips, flags, read_steps, run, skip_without_evaluators, succeed, train_tiny_model
 
-pytestmark = pytest.mark.slow
-
 ALL = ["--without", "asr", "mos", "likeness"]
 
 
@@ -37,6 +35,7 @@ def systems_of(folder: Path) -> dict[str, dict]:
     return {system["name"]: system for system in json.loads((folder / "report/report.json").read_text())["systems"]}
 
 
+@pytest.mark.slow
 def test_the_report_has_all_systems_and_their_anchors(tmp_path: Path) -> None:
     copy = tmp_path / "copy.pt"
     shutil.copy(train_tiny_model("Tacotron2"), copy)
@@ -59,6 +58,7 @@ def test_the_report_has_all_systems_and_their_anchors(tmp_path: Path) -> None:
     assert page.count("<audio") == 2 * len(systems) and page.count("<section>") == 2
 
 
+@pytest.mark.slow
 def test_phrases_without_recordings_have_no_anchors_and_the_other_voice_its_own_vocoder(tmp_path: Path) -> None:
     phrases = tmp_path / "phrases.txt"
     phrases.write_text("One.\nTwo three.\nFour.\n")
@@ -112,6 +112,7 @@ def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
     assert [item.text for item in items] == ["Room 7.", "5 + 7 = 12"]
 
 
+@pytest.mark.slow
 def test_evaluators_score_every_system(tmp_path: Path) -> None:
     skip_without_evaluators()
     out = succeed("evaluate.py", *words(tmp_path, "--vocoder", "griffin-lim", "--lines", 1))
@@ -131,6 +132,7 @@ class LoudnessScore:
         return 1.0 + float(np.abs(audio).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path, model: str, monkeypatch) -> None:
     pytest.importorskip("speechmos", reason="of requirements/eval.txt")

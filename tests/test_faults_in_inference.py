@@ -12,8 +12,6 @@ from common.checkpoint.files import load_checkpoint
 from tests.recipe import ROOT, train_tiny_model
 from tests.test_errors import speech, stderr_of
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     ("model", "weight", "name", "streamed"),
@@ -38,6 +36,7 @@ def test_finite_weights_that_overflow_are_named_with_the_line(
     assert not list((tmp_path / "speech").glob("*.wav"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--longest-piece", 20], ["--stream", "sound.raw"]], ids=["files", "stream"])
 def test_lines_without_sound_are_errors_and_get_no_files(tmp_path: Path, words: list[object]) -> None:
     """They had empty files, or pauses alone, and a run that ended well; --resume left them out."""
@@ -102,6 +101,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the size of the process in /proc")
 def test_a_batch_that_the_system_has_no_memory_for_runs_in_halves() -> None:
     """A bisection finds a limit of address space; oneDNN and malloc report full memory in their own ways."""

@@ -20,8 +20,6 @@ from common.errors import DataError
 from common.files import TEMPORARY
 from tests.recipe import Result, call, flags, largest_file, read_log, speech_flags, succeed
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
@@ -96,6 +94,7 @@ def test_a_write_on_a_full_disk_leaves_the_old_file(name: str, full: bool, reque
     assert path.stat().st_size > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [20_000, 1_500_000])
 def test_training_on_a_disk_that_fills_up(disk: Path, free: int) -> None:
     """The log, the curves or a checkpoint may be the first to meet the end of the disk."""
@@ -115,6 +114,7 @@ def test_training_on_a_disk_that_fills_up(disk: Path, free: int) -> None:
     assert f"resuming at epoch {newest + 1}" in again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 60_000])
 def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int) -> None:
     """Log, record, sounds or pictures; --resume finishes the run."""
@@ -127,6 +127,7 @@ def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int
     assert len(list(disk.glob("*.wav"))) == len(list(disk.glob("*.png"))) == 12
 
 
+@pytest.mark.slow
 def test_a_read_only_folder_is_one_error(disk: Path, tmp_path: Path) -> None:
     """Mounted read-only, since permissions do not bind root."""
     training = flags("WaveGlow", tmp_path / "lists")

@@ -35,8 +35,6 @@ from tests.recipe import (
     start_ranks,
 )
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     ("words", "gpus", "processes", "nodes", "standalone"),
@@ -57,6 +55,7 @@ def test_what_torchrun_is_told(words: str, gpus: int, processes: str, nodes: str
     assert [args.training_script, *args.training_script_args] == script
 
 
+@pytest.mark.slow
 def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
     skip_without_evaluators()
     evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mcd", "--epochs-per-validation", 1]
@@ -68,6 +67,7 @@ def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path
     assert best["epoch"] == found.index(min(found)) and best["best"]["by"] == "mcd"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "code", "message"),
     [
@@ -118,6 +118,7 @@ def signalling(name: str, code: int) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch, launcher_here) -> None:
     script, popen, started = tmp_path / "script.py", SubprocessHandler._popen, []
     script.write_text("import time\ntime.sleep(60)\n")
@@ -131,6 +132,7 @@ def test_a_ctrl_c_while_processes_start_leaves_none(tmp_path: Path, monkeypatch,
     assert [psutil.pid_exists(process.pid) for process in started] == [False]
 
 
+@pytest.mark.slow
 def test_a_ctrl_c_reaches_the_processes_though_nobody_reads_the_messages(
     tmp_path: Path, monkeypatch, launcher_here
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_number_of_processes_that_cannot_be_is_refused(number: str, monkeypatc
         multiproc.main([f"--nproc={number}", "train.py"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 3])
 def test_after_sigterm_the_launcher_reports_a_process_that_did_not_save(
     tmp_path: Path, launcher_here, code: int

@@ -18,8 +18,6 @@ from models import REGISTRY, recognise
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 from tests.recipe import ROOT, speech_flags, succeed, train_tiny_model
 
-pytestmark = pytest.mark.slow
-
 TEXTS = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
 
 
@@ -34,6 +32,7 @@ def command(folder: Path, *words: object) -> list[np.ndarray]:
     return [to_pcm(load_audio(folder / f"audio_{i}.wav", 22050)) for i in range(len(TEXTS))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -163,6 +162,7 @@ assert not torch.equal(*(audio[0][:999] for audio in alone))
 """
 
 
+@pytest.mark.slow
 def test_an_app_finds_its_process_unchanged_and_has_models_of_its_own_and_two_voices_in_threads(tmp_path: Path) -> None:
     """In another folder, with a clone in PYTHONPATH as docs/inference.md says; each voice says what it says alone."""
     files = {model.lower(): str(train_tiny_model(model)) for model in ("Tacotron2", "WaveGlow")}

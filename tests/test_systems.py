@@ -25,6 +25,7 @@ def run_on(system: str, *words: object, code: int = 0) -> str:
     return done.out + done.err
 
 
+@pytest.mark.slow
 def test_it_speaks(tmp_path: Path) -> None:
     """Without what Windows lacks, which is all that macOS lacks and more; training differs, by its locks and its files."""
     run_on("windows", "inference.py", "-i", "phrases/phrase.txt", "-o", tmp_path, "--cpu")
@@ -32,6 +33,7 @@ def test_it_speaks(tmp_path: Path) -> None:
     assert read_log(tmp_path / "nvlog.json")[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["macos", "windows"])
 def test_it_trains_with_loader_processes_and_resumes(system: str, tmp_path: Path) -> None:
     """The second run moves the first one's log, replaces the link of the last checkpoint, and leaves no temporary files.
@@ -47,12 +49,14 @@ def test_it_trains_with_loader_processes_and_resumes(system: str, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_the_studio_plans(tmp_path: Path) -> None:
     project = make_project(Project(name="mine", projects=tmp_path))
     out = run_on("windows", "-m", "studio.plan", "mine", "--projects", tmp_path, "--minutes", 5)
     assert project.plan.is_file(), out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("-m", "studio.train", "mine"), ("-m", "multiproc", "train.py"), ("-m", "studio")])
 def test_windows_refuses_what_needs_process_groups(words: tuple[str, ...]) -> None:
     name = " ".join(["python", *words[:2]])

@@ -25,8 +25,6 @@ from tests.recipe import (
     train_tiny_model,
 )
 
-pytestmark = pytest.mark.slow
-
 SEEING = ["--epochs-per-validation", "1"]
 
 
@@ -77,6 +75,7 @@ def checkpoints(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.pt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "bucket_batches"), [("Tacotron2", "2"), ("WaveGlow", "0")])
 def test_three_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
     tmp_path: Path, monkeypatch, steps: list, model: str, bucket_batches: str
@@ -110,6 +109,7 @@ def test_three_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
     assert sorted(event.step for event in curves.Scalars("validation/loss")) == [2, 4, 6]
 
 
+@pytest.mark.slow
 def test_a_signal_between_epochs_saves_a_whole_epoch(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         stop_at(patch, 4)  # the last step of epoch 1
@@ -120,6 +120,7 @@ def test_a_signal_between_epochs_saves_a_whole_epoch(tmp_path: Path, monkeypatch
     assert "resuming at epoch 2" in out
 
 
+@pytest.mark.slow
 def test_an_epoch_whose_clips_are_done_in_batches_of_another_size_is_followed_by_the_next(
     tmp_path: Path, monkeypatch, steps: list
 ) -> None:
@@ -135,6 +136,7 @@ def test_an_epoch_whose_clips_are_done_in_batches_of_another_size_is_followed_by
     assert [len(names) for names in steps] == [3, 3]
 
 
+@pytest.mark.slow
 def test_checkpoints_and_validations_when_due_and_at_the_end_where_nothing_is_left_to_train(tmp_path: Path) -> None:
     words = ["--epochs", 6, "--epochs-per-checkpoint", 3, "--epochs-per-validation", 2]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
@@ -150,6 +152,7 @@ def test_checkpoints_and_validations_when_due_and_at_the_end_where_nothing_is_le
     assert epochs == [(0,), (2,), (4,), (5,)]
 
 
+@pytest.mark.slow
 def test_a_run_that_measures_speed_saves_nothing_at_its_end_and_at_a_stop(tmp_path: Path, monkeypatch) -> None:
     words = [*flags("WaveGlow", tmp_path), "--bench-class", "perf-train"]
     succeed("train.py", *words, "--epochs", 1)
@@ -159,6 +162,7 @@ def test_a_run_that_measures_speed_saves_nothing_at_its_end_and_at_a_stop(tmp_pa
     assert not list(tmp_path.glob("checkpoint_*"))
 
 
+@pytest.mark.slow
 def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> None:
     """The log begins anew, and a second start goes on from the folder's own checkpoint."""
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, "--bench-class", "perf-train")
@@ -244,6 +248,7 @@ def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numb
     assert set(tags["audio"]) == {f"validation/{name}" for name in sounds}
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_blows_up_ends_with_the_place_and_the_files(tmp_path: Path) -> None:
     result = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 50, "-lr", 1e30, "--max-skipped", 1)
     assert result.code == 1

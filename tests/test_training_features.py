@@ -18,8 +18,6 @@ from models import load_model
 from tests.recipe import flags, losses, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events
 
-pytestmark = pytest.mark.slow
-
 SEEING = ["--epochs-per-validation", "1"]
 
 
@@ -39,6 +37,7 @@ def test_fewer_clips_than_a_step_are_one_step_with_all_of_them(tmp_path: Path) -
     assert last(tmp_path)["iteration"] == 2
 
 
+@pytest.mark.slow
 def test_saving_by_the_clock_changes_nothing_and_keeps_one_checkpoint(tmp_path: Path) -> None:
     """A save at the end of an epoch replaces the file of its middle, which must not count as an older one."""
     plain, clock, words = tmp_path / "plain", tmp_path / "clock", ["--epochs", 3, "--epochs-per-checkpoint", 2]
@@ -51,6 +50,7 @@ def test_saving_by_the_clock_changes_nothing_and_keeps_one_checkpoint(tmp_path: 
     assert differences(last(plain), last(clock)) == [] and losses(plain) == losses(clock)
 
 
+@pytest.mark.slow
 def test_the_clock_starts_anew_at_each_save(tmp_path: Path, monkeypatch) -> None:
     """Steps of 25 s, and saves after a minute: after the fourth step of eight, and after that of the next epoch."""
     clock, step = [0.0], common.training.loop.train_step
@@ -66,6 +66,7 @@ def test_the_clock_starts_anew_at_each_save(tmp_path: Path, monkeypatch) -> None
     assert out.count("still in mid-epoch: saved") == 2
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_has_the_lowest_validation_loss(tmp_path: Path) -> None:
     words = ["--epochs", 6, "--epochs-per-checkpoint", 1, "-lr", 0.02, *SEEING]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
@@ -78,6 +79,7 @@ def test_the_best_checkpoint_has_the_lowest_validation_loss(tmp_path: Path) -> N
     load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_best.pt")
 
 
+@pytest.mark.slow
 def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 50, "-lr", 1e-30, *SEEING, "--early-stop-patience", 2]
     out = succeed("train.py", *words)
@@ -90,6 +92,7 @@ def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
     assert differences(before, last(tmp_path)) == []  # not an epoch more
 
 
+@pytest.mark.slow
 def test_a_limit_of_time_ends_a_run_with_an_epoch_and_its_validation(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 2000, "--epochs-per-validation", 1000]
     out = succeed("train.py", *words, "--max-minutes", 0.06)
@@ -107,6 +110,7 @@ def test_a_limit_of_time_ends_a_run_with_an_epoch_and_its_validation(tmp_path: P
     assert last(tmp_path)["epoch"] == epochs
 
 
+@pytest.mark.slow
 def test_a_limit_of_time_that_an_epoch_exceeds_ends_the_run_within_it(tmp_path: Path, monkeypatch) -> None:
     """An epoch of hours would ignore a limit of minutes."""
     words = [*flags("WaveGlow", tmp_path), "-bs", 1, "--epochs", 3, "--max-minutes", 30, "--resume-from-last"]
@@ -120,6 +124,7 @@ def test_a_limit_of_time_that_an_epoch_exceeds_ends_the_run_within_it(tmp_path: 
     assert "nothing left to train: epochs done: 0; raise --max-minutes, now 30" in succeed("train.py", *words)
 
 
+@pytest.mark.slow
 def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 1, "-lr", 1e-30]
     words += ["--warm-start", train_tiny_model("WaveGlow")]
@@ -162,6 +167,7 @@ def test_out_of_memory_is_an_error_with_a_hint(tmp_path: Path, monkeypatch) -> N
     assert "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_bfloat16_on_a_cpu_without_its_instructions_is_float32_and_a_note(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: False)
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--amp")
@@ -169,6 +175,7 @@ def test_bfloat16_on_a_cpu_without_its_instructions_is_float32_and_a_note(tmp_pa
     assert losses(tmp_path) == losses(train_tiny_model("WaveGlow").parent)
 
 
+@pytest.mark.slow
 def test_float16_on_a_cpu_scales_the_loss_and_counts_skipped_steps(tmp_path: Path) -> None:
     words = ["--epochs", 3, "--amp", "--amp-dtype", "float16"]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)

@@ -13,11 +13,10 @@ from benchmarks import gpu
 from benchmarks.gpu import GpuPart
 from tests.recipe import ROOT
 
-pytestmark = pytest.mark.slow
-
 TRIAL = ["8", "--device", "cpu", "--quick"]
 
 
+@pytest.mark.slow
 def test_one_part_from_the_command_to_the_report(tmp_path: Path, capsys) -> None:
     """A part's process measures, its output is in the report, and a second call does not measure again."""
     words = [*TRIAL, "--only", "memory Tacotron2 tf32", "-o", str(tmp_path)]
@@ -35,6 +34,7 @@ def part(code: str, limit: int = 30) -> GpuPart:
     return GpuPart("x", ("-c", code), limit)
 
 
+@pytest.mark.slow
 def test_parts_that_fail_or_hang_are_told_apart() -> None:
     for code, status, output in (
         ("print(*range(30), sep=chr(10))", "done", "\n".join(map(str, range(10, 30)))),
@@ -88,6 +88,7 @@ sys.exit(pytest.main(["--collect-only", *sys.argv[1:]]))
 """
 
 
+@pytest.mark.slow
 def test_parts_and_tests_of_the_gpu_need_no_packages_of_sound_and_text() -> None:
     parts = {part.name: part for part in gpu.parts(gpu.parse_args(["--device", "cpu"]))}
     words = parts["tests"].words[2:]

@@ -12,8 +12,6 @@ from common.audio.stft import AudioConfig
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, Result, read_parameters, read_steps, run, train_tiny_model
 
-pytestmark = pytest.mark.slow
-
 RATE, HOP = 22050, 256
 TINY = f"{MODELS['Tacotron2']} {MODELS['WaveGlow']}".replace("--segment-length 4096", "").split()
 ITERATION_KEYS = {f"{model}_{name}" for model in ("tacotron2", "waveglow") for name in ("items_per_sec", "latency")}
@@ -112,6 +110,7 @@ def test_random_models_speak_for_the_frames_that_are_asked_for_and_the_table_is_
     assert float(row["Avg RTF"]) == pytest.approx(45 * HOP / RATE / said["latency"], abs=0.01)
 
 
+@pytest.mark.slow
 def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     words = ["-o", tmp_path, "--cpu", "-il", 20, "--num-iters", 1, "--warmup", 0]
     words += ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]

@@ -18,8 +18,6 @@ from common.errors import DataError
 from common.kernels.int8 import can_multiply
 from tests.recipe import own_signals, start
 
-pytestmark = pytest.mark.slow
-
 QUICK = [sys.executable, "-m", "benchmarks.speed", "--quick", "--cpu", "--threads", 1]
 NAMES = [  # of the rows, by their beginnings
     "Tacotron 2 training, 2 clips of 10 symbols, 20 frames, float32",
@@ -48,6 +46,7 @@ def measure_here(make: MakeCase, device: torch.device, repeats: int) -> CaseRow:
     return speed.measure_row(case, device, repeats)
 
 
+@pytest.mark.slow
 def test_the_table_has_all_rows_and_agrees_with_the_files(tmp_path: Path, monkeypatch, capsys) -> None:
     """The rows are measured in this process."""
     monkeypatch.setattr(speed, "measure_in_process", measure_here)
@@ -105,11 +104,13 @@ def test_clips_have_the_requested_lengths() -> None:
     assert (cut.mels.shape, cut.audio.shape, cut.num_items.item()) == ((2, 80, 4), (2, 1000), 2000)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_without_a_row_is_an_error() -> None:
     with pytest.raises(DataError, match="a row's process ended with code 7 before the row was measured"):
         measure_in_process(functools.partial(os._exit, 7), torch.device("cpu"), 1)
 
 
+@pytest.mark.slow
 def test_ctrl_c_prints_the_table_of_the_finished_rows(tmp_path: Path) -> None:
     with own_signals():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # even if a shell's & has disabled it for the tests

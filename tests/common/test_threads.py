@@ -11,8 +11,6 @@ from common.start import SPIN_LIMIT, SPINS
 from common.threads import SECONDS, ThreadBalance, Usage, choose_threads, read_usage
 from tests.recipe import ROOT
 
-pytestmark = pytest.mark.slow
-
 START = Usage(100.0, 50.0, 1000.0)
 
 
@@ -80,6 +78,7 @@ def limit_at_import(name: str, command: str, **variables: str) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.slow
 def test_commands_limit_spinning_and_garbage_collection_before_pytorch_is_imported():
     for command in ("train.py", "inference.py", "evaluate.py"):
         assert limit_at_import("__main__", command) == f"{SPINS} False"

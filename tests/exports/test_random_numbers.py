@@ -4,13 +4,10 @@ test_single_file.py has the same numbers in a graph.
 """
 
 import numpy as np
-import pytest
 import torch
 from scipy import stats
 
 from exports.random_numbers import BITS, MULTIPLIERS, KeepMasks, Noise, mix, normal, uniform
-
-pytestmark = pytest.mark.slow
 
 N = 200_000
 

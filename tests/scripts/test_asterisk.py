@@ -11,8 +11,6 @@ from common.data.filelist import read_filelist
 from common.errors import DataError
 from scripts import asterisk, prepare_recordings
 
-pytestmark = pytest.mark.slow
-
 TRANSCRIPTS = """; Remarks: these are not prompts
 
 activated: Activated.
@@ -56,6 +54,7 @@ def rows(folder: Path, part: str) -> dict[str, str]:
     return {item.path: item.text for item in read_filelist(folder / f"lists/asterisk_audio_text_{part}_filelist.txt")}
 
 
+@pytest.mark.slow
 def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ASTERISK_SOUNDS", str(sounds))
     prepare(tmp_path)

@@ -11,8 +11,6 @@ from benchmarks import latency
 from tests.recipe import ROOT
 from tests.scripts.shell import TOOLS, bash, program
 
-pytestmark = pytest.mark.slow
-
 GPU, CPU = "run_latency_tests.sh", "run_latency_tests_cpu.sh"
 
 # Prints the device, records the arguments of each measurement, and fails on request.

@@ -23,8 +23,6 @@ from tacotron2.model import Postnet, Tacotron2Config
 from tacotron2.text import text_to_sequence
 from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
 
-pytestmark = pytest.mark.slow
-
 MELS = 10  # channels of the tiny models
 
 
@@ -79,6 +77,7 @@ def test_each_mel_is_the_prediction_for_its_clip_alone(dataset, tmp_path, no_dro
         assert (prediction - mel).abs().mean() > 0.1  # not a copy of the input
 
 
+@pytest.mark.slow
 def test_a_vocoder_trains_on_them(dataset, tmp_path):
     predict(dataset, tmp_path / "out")
     words = flags("WaveGlow", tmp_path / "run")
@@ -135,6 +134,7 @@ def sharpen(dataset: Path, output: Path, *words: object) -> int:
     return sharpen_mels.main([str(word) for word in (*start, *words)])
 
 
+@pytest.mark.slow
 def test_sharpening_changes_the_postnet_alone_and_the_same_way_for_a_seed(dataset, tmp_path, capsys):
     outputs = [tmp_path / "a.pt", tmp_path / "new" / "b.safetensors", tmp_path / "c.pt"]
     (tmp_path / "file").touch()
@@ -161,6 +161,7 @@ def test_sharpening_changes_the_postnet_alone_and_the_same_way_for_a_seed(datase
         sharpen(dataset, outputs[0])
 
 
+@pytest.mark.slow
 def test_a_stopped_sharpening_goes_on_bit_for_bit(dataset, tmp_path, monkeypatch, capsys):
     step, unfinished = Sharpening.step, tmp_path / "a.unfinished.pt"
 
@@ -191,6 +192,7 @@ def test_minutes_limit_a_sharpening():
     assert [Limit(8, None).share(step, 10**6) for step in (0, 2, 8)] == [0, 0.25, 1]
 
 
+@pytest.mark.slow
 def test_the_average_of_finite_weights_is_saved(dataset, tmp_path, monkeypatch):
     made: list[Sharpening] = []
     monkeypatch.setattr(sharpen_mels, "Sharpening", lambda *words: made.append(Sharpening(*words)) or made[-1])
@@ -205,6 +207,7 @@ def test_the_average_of_finite_weights_is_saved(dataset, tmp_path, monkeypatch):
     assert not (tmp_path / "broken.pt").exists() and not unfinished_path(tmp_path / "broken.pt").exists()
 
 
+@pytest.mark.slow
 def test_sharpened_mels_move_as_recorded_ones_do(monkeypatch):
     """Recordings have noise that nothing predicts: the distance alone leaves it out, and the discriminator asks for it."""
     monkeypatch.setattr(sharpen_mels, "LEARNING_RATE", 4e-3)

@@ -15,8 +15,6 @@ from scripts import prepare_dataset
 from tests.recipe import ROOT, folder_of_tools
 from tests.scripts.loopback import Server, run_script, serve
 
-pytestmark = pytest.mark.slow
-
 NAME = "LJSpeech-1.1.tar.bz2"
 SIZES = {"val": 100, "test": 500} | {f"train_subset_{n}": n for n in (64, 300, 625, 1250, 2500)}
 # First 16 digits of the SHA-256 of each list's ids, one a line, taken from the published recipe's split.
@@ -104,6 +102,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ["wget", "curl"])
 def test_it_downloads_unpacks_and_lists_and_later_runs_check_what_is_there(project, server, archive, tmp_path, absent):
     path = folder_of_tools(tmp_path / "bin", absent)
@@ -154,6 +153,7 @@ def test_it_resumes_an_interrupted_download(project, server, archive, tmp_path):
     assert {path.name for path in dataset.iterdir()} == {"LJSpeech-1.1", "LJSpeech-1.1.tar.bz2"}
 
 
+@pytest.mark.slow
 def test_what_cannot_succeed_is_an_error(project, server, archive, tmp_path):
     def error(*arguments: str, **changes: object) -> str:
         done = prepare(project, server, *arguments, **changes)

@@ -19,8 +19,6 @@ from tests.recipe import MODELS, ROOT, run, succeed
 from tests.scripts.shell import bash
 from tests.sounds import RATE, save, tone
 
-pytestmark = pytest.mark.slow
-
 TEXTS = {"one": "The first.", "two": "The second one.", "three": "The third.", "four": "The fourth."}
 
 
@@ -183,6 +181,7 @@ def printed_commands(out: str) -> list[list[str]]:
     return [shlex.split(line) for line in out.splitlines() if line.startswith("    ")]
 
 
+@pytest.mark.slow
 def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path) -> None:
     """In a copy of the parts of the project that the scripts need, so that the real filelists stay untouched."""
     project = tmp_path / "project"
@@ -205,6 +204,7 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path) -> No
     assert all((tmp_path / path).is_file() for path in listed)
 
 
+@pytest.mark.slow
 def test_the_printed_commands_train_and_speak(tmp_path: Path, voice: Path, capsys) -> None:
     """A tiny model, as the last flags win; nothing is written outside of the voice's own output folder."""
     prepare(tmp_path, "--dataset", "voice", ".")

@@ -20,8 +20,6 @@ from models import REGISTRY
 from scripts import quickstart
 from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, start, wait_for_epoch_1
 
-pytestmark = pytest.mark.slow
-
 WATCH = """
 import sys
 from common.errors import exit_on_user_error
@@ -39,6 +37,7 @@ def ctrl_c_enabled() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs", "100000"]
     process = start(sys.executable, "-c", WATCH, *words)
@@ -101,6 +100,7 @@ def test_plans(waveglow: bool, pulse_noise: bool) -> None:
         assert given == {"--tacotron2": "checkpoint_Tacotron2_last.pt", "--vocoder": vocoder, **own}
 
 
+@pytest.mark.slow
 def test_mels_of_its_own_and_a_training_on_them(few_clips: Path, in_this_process, capfd) -> None:
     """The mels have the channels that are trained. On a slow machine a training says how many minutes it needs."""
     part = quickstart.TACOTRON2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
@@ -149,6 +149,7 @@ esac
 """
 
 
+@pytest.mark.slow
 def test_a_job_at_its_time_limit_saves_and_is_queued_again(tmp_path: Path) -> None:
     """A job of two nodes with one process each."""
     tools = tmp_path / "tools"

@@ -25,8 +25,6 @@ from voice.make_corpus import (
     write_filelists,
 )
 
-pytestmark = pytest.mark.slow
-
 TEXT = ROOT / "voice" / "text"
 
 
@@ -36,6 +34,7 @@ def clips_of(split: str) -> list[CorpusClip]:
     return read_clips(TEXT / f"{split}.txt", split)
 
 
+@pytest.mark.slow
 def test_no_sentence_of_the_report_is_in_training() -> None:
     texts = {split: [clip.written.lower() for clip in clips_of(split)] for split in SPLITS}
     sizes = {"train": 5547, "val": 50, "test": 50, "everyday_train": 1501, "everyday_val": 30, "everyday_test": 60}
@@ -45,6 +44,7 @@ def test_no_sentence_of_the_report_is_in_training() -> None:
     assert not set(val) & set(test)
 
 
+@pytest.mark.slow
 def test_everyday_sentences_differ_in_more_than_a_few_words() -> None:
     """No sentence of the report shares more than three fifths of its words with one of training, nor is one there twice."""
     words = {
@@ -69,6 +69,7 @@ def test_filelists_have_the_words_that_inference_gives_the_model() -> None:
         assert read_english(clip.written) == clip.written and not re.search(r"\d", clip.spoken)
 
 
+@pytest.mark.slow
 def test_sentences_have_unique_names_and_valid_text_and_fifty_are_nasty() -> None:
     clips = [clip for split in SPLITS for clip in clips_of(split)]
     assert len({clip.name for clip in clips}) == len(clips)

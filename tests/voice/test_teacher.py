@@ -8,8 +8,6 @@ from corpus import teacher
 onnx = pytest.importorskip("onnx", reason="needs requirements/exports.txt")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs requirements/exports.txt")
 
-pytestmark = pytest.mark.slow
-
 
 def run(nodes: list, stored: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     tensors = {name: onnx.numpy_helper.from_array(value, name) for name, value in stored.items()}

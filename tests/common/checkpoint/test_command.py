@@ -21,8 +21,6 @@ from models import RECIPE
 from tests.recipe import fresh_state, train_tiny_model
 from tests.test_train import differences
 
-pytestmark = pytest.mark.slow
-
 # The arguments of the published models' constructors, by the model's name.
 WAVEGLOW_CONFIG = {"n_mel_channels", "n_flows", "n_group", "n_early_every", "n_early_size", "WN_config"}
 TACOTRON2_CONFIG = (

@@ -28,8 +28,6 @@ from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
 from tacotron2.text import BUILT_IN
 from tests.recipe import flags, fresh_state, train_tiny_model
 
-pytestmark = pytest.mark.slow
-
 DEEP: list[Any] = []
 for _ in range(100):
     DEEP = [DEEP]

@@ -17,8 +17,6 @@ from common.errors import DataError
 from common.run import distributed
 from common.run.distributed import Dist
 
-pytestmark = pytest.mark.slow
-
 ONE, ADDRESS = Dist(0, 0, 1, torch.device("cpu")), {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
 
 
@@ -46,6 +44,7 @@ def one_of_a_restart(rank: int, port: int, restart: int, delay: float) -> None:
         os._exit(0)  # as a killed process: it takes nothing back
 
 
+@pytest.mark.slow
 def test_processes_that_start_again_do_not_wait_for_the_dead() -> None:
     multiprocessing.set_forkserver_preload(["common.training.sharding"])  # the processes are its forks
     store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)

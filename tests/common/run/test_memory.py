@@ -24,8 +24,6 @@ from common.run.memory import (
     state_bytes,
 )
 
-pytestmark = pytest.mark.slow
-
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
 MIB = 1 << 20

@@ -23,7 +23,6 @@ from common.files import atomic_write, remove_leftovers
 from common.run.run_folder import occupy, refuse_checkpoints
 from tests.recipe import flags, run, succeed, train_tiny_model
 
-pytestmark = pytest.mark.slow
 FORK = multiprocessing.get_context("fork")
 
 
@@ -108,6 +107,7 @@ def test_without_locks_files_are_written_and_no_writers_file_is_removed(tmp_path
     assert (tmp_path / "file").read_bytes() == b"whole"
 
 
+@pytest.mark.slow
 def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path) -> None:
     for name in ("7.pt", "best.pt", "last.pt", "7.safetensors"):
         (path := tmp_path / f"checkpoint_WaveGlow_{name}").touch()
