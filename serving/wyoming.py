@@ -29,7 +29,6 @@ from serving.responses import audio_chunks
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
 
-LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
 WIDTH = 2  # bytes of a sample
 HERE = ("127.0.0.0/8", "::1")  # addresses of this machine
 LAST_WORDS = 2.0  # seconds in which a client may end what it is sending
@@ -335,6 +334,7 @@ def read(kind: type[Kind], event: Event) -> Kind:
 def describe(engine: Engine) -> Info:
     """Describe the server and its voices."""
     options: dict[str, Any] = {"attribution": Attribution(name="", url=""), "installed": True, "version": None}
-    voices = [TtsVoice(name=name, description=name, languages=[LANGUAGE], **options) for name in engine.voices.names]
+    about = {name: engine.voices.about(name) for name in engine.voices.names}
+    voices = [TtsVoice(name=name, description=name, languages=[who.language], **options) for name, who in about.items()]
     own: dict[str, Any] = {"voices": voices, "supports_synthesize_streaming": True}
     return Info(tts=[TtsProgram(name="speech-server", description="Text to speech", **own, **options)])

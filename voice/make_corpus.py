@@ -6,6 +6,9 @@
         --audio-filelist output/voice_corpus/audio_{,everyday_}{train,val,test}.txt \\
         --mel-filelist output/voice_corpus/mel_{,everyday_}{train,val,test}.txt
 
+    bash scripts/whisper.sh                         # once, for speakers of a language other than English
+    python -m voice.make_corpus --text voice/text/spanish --speaker em_alex -o output/spanish
+
 Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|text`; a file may be missing, or
 empty. The teacher speaks what inference makes of a text. A recogniser checks each training clip; those with too many wrong words
 are not in the filelists. Clips are spoken in the order of their worth: those of reports, everyday sentences, whole sentences, parts
@@ -36,11 +39,12 @@ from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, listed
 from common.files import atomic_write, make_folder, read_lines, remove_leftovers, write_text
 from common.options import option, parse_options
-from common.quality.moonshine import Moonshine
+from common.quality.recogniser import ENGLISH, RecogniserConfig
 from common.quality.words import character_errors, word_errors
+from common.reading.multilingual import LanguageReader
 from common.reading.reader import read_english
 from corpus.make import ROOT, SAMPLING_RATE, aloud, finish
-from corpus.teacher import Teacher
+from corpus.teacher import Teacher, language_of
 
 SPLITS = ("test", "everyday_test", "val", "everyday_val", "everyday_train", "train")  # in the order of speaking
 # Share of a clip's characters: names that the recogniser spells in another way are below, words left out above.
@@ -67,23 +71,24 @@ class Heard(NamedTuple):
     text: str
 
 
-def read_clips(path: Path, split: str) -> list[CorpusClip]:
+def read_clips(path: Path, split: str, language: str = ENGLISH) -> list[CorpusClip]:
     """Read rows `id|text` of a text file, whole sentences first. Raises DataError for any other row."""
     clips = []
+    read = read_english if language == ENGLISH else LanguageReader(language)
     for number, line in enumerate(read_lines(path), start=1):
         name, _, text = line.partition("|")
-        written = read_english(text)
+        written = read(text)
         if not name or "/" in name or not any(map(str.isalnum, written)) or "|" in text:
             raise DataError(f"{path}:{number}: got {line!r}, expected `id|text`, an id without / and words")
-        clips.append(CorpusClip(split, name, written, aloud(text)))
+        clips.append(CorpusClip(split, name, written, aloud(text) if language == ENGLISH else written))
     return sorted(clips, key=lambda clip: not is_whole(clip.written))
 
 
-def read_splits(folder: Path) -> list[CorpusClip]:
+def read_splits(folder: Path, language: str = ENGLISH) -> list[CorpusClip]:
     """Read the text files of a folder in the order of SPLITS. Raises DataError for none, and for an id of several rows."""
     paths = {split: folder / f"{split}.txt" for split in SPLITS}
     there = {split: path for split, path in paths.items() if path.is_file() and path.read_bytes().strip()}
-    clips = [clip for split, path in there.items() for clip in read_clips(path, split)]
+    clips = [clip for split, path in there.items() for clip in read_clips(path, split, language)]
     if not clips:
         raise DataError(f"--text {folder}: no text, expected some of {', '.join(path.name for path in paths.values())}")
     if twice := [name for name, count in Counter(clip.name for clip in clips).items() if count > 1]:
@@ -100,7 +105,9 @@ class Speaker:
     """A process's teacher and recogniser."""
 
     def __init__(self, name: str, wavs: Path) -> None:
-        self.teacher, self.recogniser, self.wavs = Teacher(name), Moonshine(threads=1), wavs
+        self.teacher, self.wavs = Teacher(name), wavs
+        self.language = language_of(name)
+        self.recogniser = RecogniserConfig(language=self.language).load(threads=1)
 
     def __call__(self, clip: CorpusClip) -> Heard:
         """Write a clip to WAVS/ID.wav, 16 bits, and listen to it."""
@@ -108,8 +115,8 @@ class Speaker:
         with atomic_write(self.wavs / f"{clip.name}.wav") as file:
             soundfile.write(file, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
         text = self.recogniser(audio, SAMPLING_RATE)
-        words = word_errors(clip.spoken, text)
-        rate = character_errors(clip.spoken, text).rate
+        words = word_errors(clip.spoken, text, self.language)
+        rate = character_errors(clip.spoken, text, self.language).rate
         return Heard(clip.name, len(audio) / SAMPLING_RATE, words.errors, words.count, round(rate, 3), text)
 
 
@@ -169,7 +176,7 @@ class VoiceCorpusOptions:
 
     text: Path = option(ROOT / "voice" / "text", "folder of train.txt, everyday_train.txt and so on")
     output: Path = option(ROOT / "output" / "voice_corpus", "folder to write", "-o")
-    speaker: str = option("am_michael", "speaker of the teacher")
+    speaker: str = option("am_michael", "speaker of the teacher, who has a language")
     workers: int = option(
         os.cpu_count() or 1, "processes that speak, of one thread each (default: one per core)", type=positive
     )
@@ -181,7 +188,7 @@ def parse_args(argv: list[str] | None = None) -> VoiceCorpusOptions:
 
 def main() -> None:
     args = parse_args()
-    clips = read_splits(args.text)
+    clips = read_splits(args.text, language_of(args.speaker))
     heard = read_heard(args.output / "heard.tsv")
     missing = [clip for clip in clips if clip.name not in heard]
     try:

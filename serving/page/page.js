@@ -3,7 +3,20 @@
 
 const at = (name) => document.getElementById(name);
 const settings = ["voice", "speed", "vocoder", "seed", "sigma", "denoising_strength"]; // fields, by the interface's names
-const SAMPLE = "Good morning. This is how I sound when I read you a sentence."; // by which a voice is heard
+// By which a voice is heard, in its language.
+const SAMPLES = {
+  en: "Good morning. This is how I sound when I read you a sentence.",
+  es: "Buenos días. Así suena mi voz cuando le leo una frase.",
+  fr: "Bonjour. Voici ma voix quand je vous lis une phrase.",
+  de: "Guten Morgen. So klinge ich, wenn ich Ihnen einen Satz vorlese.",
+  it: "Buongiorno. Ecco la mia voce quando vi leggo una frase.",
+  pt: "Bom dia. É assim que soa a minha voz quando leio uma frase.",
+  nl: "Goedemorgen. Zo klink ik als ik u een zin voorlees.",
+  pl: "Dzień dobry. Tak brzmi mój głos, kiedy czytam zdanie.",
+  ru: "Доброе утро. Так звучит мой голос, когда я читаю вам предложение.",
+  sv: "God morgon. Så här låter jag när jag läser en mening för dig.",
+  tr: "Günaydın. Size bir cümle okurken sesim böyle duyulur.",
+};
 const LARGEST_FILE = 400_000; // bytes of a text file
 const QUIET = 15; // seconds without a sign of the server, after which the page says so
 // Errors in a visitor's words, by their codes.
@@ -404,7 +417,8 @@ function silenceSample() {
 function playSample() {
   if (sample) return silenceSample();
   if (sound.playing) pause();
-  const query = new URLSearchParams({ voice: at("voice").value, text: SAMPLE, seed: 1 });
+  const { id, language } = chosenVoice();
+  const query = new URLSearchParams({ voice: id, text: SAMPLES[language.split(/[-_]/)[0]] ?? SAMPLES.en, seed: 1 });
   sample = new Audio(`v1/audio/speech?${query}`);
   sample.volume = Number(at("volume").value);
   at("sample").textContent = "Stop the sample";

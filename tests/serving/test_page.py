@@ -405,6 +405,10 @@ def test_a_voice_says_who_it_is_and_is_heard(page):
     found = web.bytes_of(page, page.execute_script("return new URL(heard.url, document.baseURI).href"))
     samples, rate = soundfile.read(io.BytesIO(found))
     assert len(samples) > 2 * rate and text_of(page, "sample") == "Stop the sample"
+    page.execute_script("chosenVoice().language = 'es-MX'")
+    web.click(page, "sample")  # stops it
+    web.click(page, "sample")
+    web.wait(lambda: "text=Buenos" in page.execute_script("return heard.url"))
 
 
 def test_the_keyboard_alone_and_contrasts(page):

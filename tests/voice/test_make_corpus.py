@@ -9,6 +9,7 @@ import pytest
 
 from common.errors import DataError
 from common.reading.reader import read_english
+from corpus.teacher import language_of
 from tacotron2.text import dropped_symbols, text_to_sequence
 from tests.recipe import ROOT, run
 from voice import make_corpus
@@ -80,6 +81,24 @@ def test_sentences_have_unique_names_and_valid_text_and_fifty_are_nasty() -> Non
     assert len(lines) == 50 and all(text_to_sequence(line, "english_cleaners") for line in lines)
     assert max(map(len, lines)) > 300 and sum(len(line) < 3 for line in lines) >= 5
     assert any(line.isupper() and len(line) > 20 for line in lines) and any(line[-1].isalpha() for line in lines)
+
+
+def test_spanish_sentences_have_all_letters_and_those_of_the_report_are_not_in_training() -> None:
+    language = language_of("em_alex")
+    assert (language, language_of("af_heart"), language_of("bm_george")) == ("es", "en", "en")
+    clips = read_splits(TEXT / "spanish", language)
+    texts = {split: {clip.written for clip in clips if clip.split == split} for split in ("train", "test")}
+    assert {split: len(lines) for split, lines in texts.items()} == {"train": 651, "test": 54}
+    assert not texts["train"] & texts["test"]
+    said = Counter("".join(texts["train"]).lower())
+    assert all(said[letter] >= 3 for letter in "abcdefghijklmnopqrstuvwxyzáéíñóúü¿?¡!.,")
+    assert set(said) <= set("abcdefghijklmnopqrstuvwxyzáéíñóúü¿?¡!.,:;— ")
+
+
+def test_sentences_of_another_language_are_read_in_it(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a|Tengo 21 años, Sr. Gil.\n", "utf-8")
+    (clip,) = read_clips(tmp_path / "train.txt", "train", "es")
+    assert clip.written == clip.spoken == "Tengo veintiún años, señor Gil."
 
 
 @pytest.mark.parametrize("row", ["only text", "|no name", "id|", "id|a|b", "../id|a", "id|*"])
