@@ -211,9 +211,9 @@ def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> 
     return torch.float16 if device.type == "cuda" else torch.bfloat16
 
 
-def autocast(device: torch.device, half: torch.dtype | None, cache: bool = True) -> torch.autocast:
-    """Return the context of mixed precision in `half`, a result of half_dtype; `cache` keeps rounded weights until its end."""
-    return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None, cache_enabled=cache)
+def autocast(device: torch.device, half: torch.dtype | None) -> torch.autocast:
+    """Return the context of mixed precision in `half`, a result of half_dtype."""
+    return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None)
 
 
 def half_note(device: torch.device, half: torch.dtype | None) -> str:

@@ -183,10 +183,9 @@ class PretendGpu(TorchDispatchMode):
             "current_stream": lambda *_: SimpleNamespace(wait_stream=lambda *_: None),
             "stream": lambda *_: contextlib.nullcontext(),
             "CUDAGraph": lambda: Graph(self),
-            "graph": lambda graph, pool=None, stream=None, capture_error_mode="global": graph.capture(
+            "graph": lambda graph, stream=None, capture_error_mode="global": graph.capture(
                 capture_error_mode, stream and stream.device
             ),
-            "graph_pool_handle": lambda: (0, 1),
         }  # fmt: skip
 
     def _set_rng_state(self, state: Tensor, device: Any = None) -> None:

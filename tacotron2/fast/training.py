@@ -6,7 +6,7 @@ The input halves of both LSTMs are one GEMM over all steps. The row "compiled", 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,55 +28,33 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
     return shallow_copy(model, type(model), decoder=shallow_copy(model.decoder, TrainingDecoder))
 
 
-class LoopWeights(NamedTuple):
-    """The decoder's weights as its loop needs them; gradients flow back to the plain parameters."""
-
-    inputs: Tensor  # (4H, P); with the bias (4H,) of both halves
-    bias: Tensor
-    recurrent: Tensor  # (4H, E + H), for [context, hidden]
-    query: Tensor  # (A, H); doubled, as the next two
-    kernel: Tensor  # (A, 2k)
-    v: Tensor  # (1, A)
-    decoder_inputs: Tensor  # (4D, H + E)
-    decoder_bias: Tensor
-    decoder_recurrent: Tensor  # (4D, D)
-
-
 class TrainingDecoder(Decoder):
     """The plain decoder with another way to run over all steps; its free run is unchanged."""
 
     def run(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Prenet outputs of all steps (K, B, P) -> [decoder hidden, context] (K, B, D + E), alignments (B, K, S)."""
-        w = self.loop_weights()
-        mask, decoder_mask = (
-            dropout_mask(rnn.weight_hh, (*inputs.shape[:2], rnn.hidden_size), p, self.training)
-            for rnn, p in ((self.attention_rnn, self.p_attention_dropout), (self.decoder_rnn, self.p_decoder_dropout))
-        )
-        gates, keys = F.linear(inputs, w.inputs, w.bias), 2 * memory.keys.transpose(1, 2)
-        hidden, contexts, weights = AttentionSequence.apply(
-            gates, w.recurrent, w.query, w.kernel, w.v, keys, memory.values, memory.padding, mask
-        )
-        gates = F.linear(torch.cat((hidden, contexts), dim=2), w.decoder_inputs, w.decoder_bias)
-        decoded = lstm_sequence(gates, w.decoder_recurrent, decoder_mask)
-        return torch.cat((decoded, contexts), dim=2), weights.transpose(0, 1)
-
-    def loop_weights(self) -> LoopWeights:
-        """The weights as they are now."""
         rnn, decoder_rnn, attention = self.attention_rnn, self.decoder_rnn, self.attention_layer
-        context_dim = attention.memory_layer.linear_layer.in_features
-        of_prenet, of_context = rnn.weight_ih.tensor_split((rnn.input_size - context_dim,), dim=1)
-        # v·tanh(x) = 2v·sigmoid(2x) - sum(v). The constant cancels in the softmax, and sigmoid is the cheaper function.
-        return LoopWeights(
-            inputs=of_prenet,
-            bias=rnn.bias_ih + rnn.bias_hh,
-            recurrent=torch.cat((of_context, rnn.weight_hh), dim=1),
-            query=2 * attention.query_layer.linear_layer.weight,
-            kernel=2 * location_kernel(attention.location_layer),
-            v=2 * attention.v.linear_layer.weight,
-            decoder_inputs=decoder_rnn.weight_ih,
-            decoder_bias=decoder_rnn.bias_ih + decoder_rnn.bias_hh,
-            decoder_recurrent=decoder_rnn.weight_hh,
+        rates = (rnn, self.p_attention_dropout), (decoder_rnn, self.p_decoder_dropout)
+        mask, decoder_mask = (
+            dropout_mask(own.weight_hh, (*inputs.shape[:2], own.hidden_size), p, self.training) for own, p in rates
         )
+        of_prenet, of_context = rnn.weight_ih.tensor_split((inputs.shape[2],), dim=1)
+        # v·tanh(x) = 2v·sigmoid(2x) - sum(v). The constant cancels in the softmax, and sigmoid is the cheaper function.
+        hidden, contexts, weights = AttentionSequence.apply(
+            F.linear(inputs, of_prenet, rnn.bias_ih + rnn.bias_hh),
+            torch.cat((of_context, rnn.weight_hh), dim=1),
+            2 * attention.query_layer.linear_layer.weight,
+            2 * location_kernel(attention.location_layer),
+            2 * attention.v.linear_layer.weight,
+            2 * memory.keys.transpose(1, 2),
+            memory.values,
+            memory.padding,
+            mask,
+        )
+        both = torch.cat((hidden, contexts), dim=2)
+        gates = F.linear(both, decoder_rnn.weight_ih, decoder_rnn.bias_ih + decoder_rnn.bias_hh)
+        decoded = lstm_sequence(gates, decoder_rnn.weight_hh, decoder_mask)
+        return torch.cat((decoded, contexts), dim=2), weights.transpose(0, 1)
 
 
 def location_kernel(layer: LocationLayer) -> Tensor:
