@@ -4,7 +4,8 @@
     bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
     bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs av
 
-metadata.csv has rows id|text or id|raw text|normalised text, or columns with a heading; audio is wav, flac, ogg, opus or mp3.
+metadata.csv has rows id|text or id|raw text|normalised text, or columns with a heading; audio is wav, flac, ogg, opus or mp3,
+with --resample of any other format, too.
 If all clips can be used as they are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to
 interrupt and run again. An existing filelist with other content is kept and reported.
 """
@@ -20,6 +21,7 @@ import math
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,9 +38,9 @@ from common.precision import gpu_count
 from common.progress import counted
 from common.spec import Options
 from models import acoustic_spec
-from scripts import asterisk, recordings
+from scripts import recordings
 
-ASTERISK = "asterisk"
+ASTERISK, PROMPTS = "asterisk", Path(__file__).parent / "asterisk.sh"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
 ACOUSTIC = acoustic_spec()  # the model of the printed commands
@@ -111,19 +113,20 @@ def find_corpus(
     if name in TAKEN and not (fetched and name == ASTERISK):
         raise UsageError(f"--name: {name} is the name of another corpus; choose another one")
     if fetched:
-        print(f"{name}: {asterisk.NOTICE}", flush=True)
-        return name, asterisk.prepare(dataset_path / name, os.environ)
+        path = dataset_path / name / "prompts"
+        if subprocess.run(["bash", str(PROMPTS), str(path.parent)]).returncode:
+            raise DataError(f"{PROMPTS.name}: failed, see above")
     return name, recordings.read_layout(path) if path.is_dir() else recordings.read_list(path, dataset_path)
 
 
-def check(rows: recordings.Rows, args: RecordingsOptions) -> recordings.Clips:
-    """Check all clips, and the rows as training does. Raises DataError that lists all unusable rows.
+def choose_clips(rows: recordings.Rows, args: RecordingsOptions) -> recordings.Clips:
+    """Check all clips, leave out those outside the limits of length, and check the rows of the others as training does.
 
-    A clip outside the limits of length is left out later, so that training may refuse it.
+    Raises DataError that lists all unusable rows, or if no clip is left.
     """
     clips, bad = recordings.check_clips(rows, args.treatment, args.num_workers), rows.problems
-    shortest, longest = args.min_duration or 0.0, args.max_duration or math.inf
-    good = {r: clip for r, clip in clips.items() if r.row not in bad and shortest <= clip.seconds <= longest}
+    within = recordings.within_limits(clips, args.min_duration or 0.0, args.max_duration or math.inf)
+    good = {recording: clip for recording, clip in within.items() if recording.row not in bad}
     utterances = [Utterance(str(recording.path), recording.text) for recording in good]
     samples = [math.ceil(clip.seconds * args.treatment.sampling_rate) for clip in good.values()]
     options = {**args.training, **args.audio, "dataset_path": ""}
@@ -131,11 +134,13 @@ def check(rows: recordings.Rows, args: RecordingsOptions) -> recordings.Clips:
         recordings.add_problem(bad, [*good][index].row, problem)
     if bad:
         lines = join_problems(locate_problems(rows.place, bad))
-        hint = "" if args.treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
+        hint = "" if args.treatment.resample else "; --resample converts other rates and formats, and stereo to mono"
         raise DataError(
             f"{lines}\n{counted(len(bad), 'row')} cannot be used; fix or remove {'it' if len(bad) == 1 else 'them'}{hint}"
         )
-    return clips
+    if not within:
+        raise DataError("no clip is within --min-duration and --max-duration")
+    return within
 
 
 def write_lists(
@@ -190,7 +195,7 @@ def main(argv: list[str] | None = None) -> None:
     name, rows = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
     if args.dataset == ASTERISK:
         args = replace(args, treatment=replace(args.treatment, resample=True))
-    clips = recordings.within_limits(check(rows, args), args.min_duration, args.max_duration)
+    clips = choose_clips(rows, args)
     held_out = choose_held_out({recording.name: [recording.name] for recording in clips}, args.validation)
     for recording in clips:  # before anything is written
         path_in_filelist(recording.path, dataset_path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from studio.prepare.cutting import spans_of, units_of
 from studio.prepare.levels import AUDIBLE, measure_levels
 from studio.prepare.transcripts import Transcript
 
-ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3")
+TRAINED = (".wav", ".flac", ".ogg", ".opus", ".mp3")  # endings of what training reads; others have to be converted
 RECORDS = "records"  # beside the folder of copies: what each was made from
 EARLIER = "settings.json"  # among copies, of version 0.12 and before
 MARGIN = 0.05  # seconds of silence kept at either end
@@ -65,7 +65,7 @@ class Treatment:
     sampling_rate: int = option(
         AudioConfig.sampling_rate, "sampling rate of all clips in Hz", "-sr", type=sampling_rate
     )
-    resample: bool = option(False, "convert other sampling rates, and stereo to mono")
+    resample: bool = option(False, "convert other sampling rates and formats, and stereo to mono")
     trim_silence: bool = option(False, "trim silence at both ends to 50 ms")
 
     @property
@@ -107,10 +107,9 @@ def read_layout(folder: Path) -> Rows:
 
     def place_of(identifier: str) -> tuple[Path, str]:
         found = names.find(identifier)
-        files = [name for name in found if name.lower().endswith(ENDINGS)]
+        files = [name for name in found if name.lower().endswith(TRAINED)] or found
         if not files:
-            other = f"; {', '.join(found)} is of another format: convert it to wav" if found else ""
-            return folder / identifier, f"no {identifier}{{{','.join(ENDINGS)}}} in {folder}{other}"
+            return folder / identifier, f"no recording {identifier} in {folder}"
         several = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
         return places[files[0]], several if len(files) > 1 else ""
 
@@ -171,6 +170,8 @@ def check_clip(path: Path, treatment: Treatment) -> CheckedClip | str:
         levels = measure_levels(path)
         if not treatment.resample:
             check_header(str(path), levels.channels, levels.rate, treatment.sampling_rate)
+            if path.suffix.lower() not in TRAINED:
+                return f"{path}: training does not read {path.suffix} files: convert it, for instance to wav"
     except DataError as error:
         return str(error)
     if levels.missing:
@@ -199,23 +200,20 @@ def check_clips(rows: Rows, treatment: Treatment, workers: int) -> Clips:
     return clips
 
 
-def within_limits(clips: Clips, shortest: float | None, longest: float | None) -> Clips:
-    """Select the clips within the limits in seconds, and print the others. Raises DataError if none remains."""
-    short = [recording for recording, clip in clips.items() if shortest and clip.seconds < shortest]
-    long = [recording for recording, clip in clips.items() if longest and clip.seconds > longest]
+def within_limits(clips: Clips, shortest: float, longest: float) -> Clips:
+    """Select the clips within the limits in seconds, and print the others."""
+    short = [recording for recording, clip in clips.items() if clip.seconds < shortest]
+    long = [recording for recording, clip in clips.items() if clip.seconds > longest]
     for left_out, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
         if left_out:
             named = shorten_list([f"{recording.name} ({clips[recording].seconds:.2f} s)" for recording in left_out])
             print(f"left out, {what}: {counted(len(left_out), 'clip')}: {', '.join(named)}")
-    within = {recording: clip for recording, clip in clips.items() if recording not in {*short, *long}}
-    if not within:
-        raise DataError("no clip is within --min-duration and --max-duration")
-    return within
+    return {recording: clip for recording, clip in clips.items() if recording not in {*short, *long}}
 
 
 def place_clips(clips: Clips, folder: Path, treatment: Treatment, workers: int) -> dict[Recording, Path]:
     """Return the files to train on: the recordings or, if any has to be converted, copies of all in `folder`."""
-    changed = changes(clips.values(), treatment)
+    changed = changes(clips, treatment)
     if not changed:
         print("all clips can be used as they are: no copies")
         return {recording: recording.path for recording in clips}
@@ -244,10 +242,12 @@ def place_clips(clips: Clips, folder: Path, treatment: Treatment, workers: int) 
     return {recording: folder / f"{recording.name}.wav" for recording in clips}
 
 
-def changes(clips: Collection[CheckedClip], treatment: Treatment) -> list[str]:
+def changes(clips: Clips, treatment: Treatment) -> list[str]:
     """Describe the changes made to clips, each with its number of clips."""
-    rates = Counter(clip.rate for clip in clips if clip.rate != treatment.sampling_rate)
-    phrases = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
-    mixed = sum(clip.channels > 1 for clip in clips)
+    formats = Counter(recording.path.suffix for recording in clips)
+    phrases = [f"{count} converted from {ending}" for ending, count in formats.items() if ending.lower() not in TRAINED]
+    rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
+    phrases += [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
+    mixed = sum(clip.channels > 1 for clip in clips.values())
     phrases += [f"{mixed} mixed down to mono"] if mixed else []
     return phrases + (["silent ends cut"] if treatment.trim_silence else [])

@@ -101,7 +101,6 @@ def parse_platform(script: str, arguments: list[str]) -> object:
 
 MODULES = {
     "scripts/prepare_dataset.sh": "scripts.prepare_recordings",
-    "scripts/quickstart.sh": "scripts.quickstart",
     "serving": "serving.config",  # whose import needs no extra
 }
 

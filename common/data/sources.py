@@ -18,7 +18,7 @@ from common.errors import DataError, explain_refusal, listed, printable
 WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
 STREAMS = (".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mpga")
 COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ac3", ".eac3", ".dts")
-RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", ".sph")
+RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", ".sph", ".g722")
 VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
 ENDINGS = frozenset(WAVES + STREAMS + COMPRESSED + RARE + VIDEOS)
 TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".textgrid", ".lab", ".json", ".jsonl", ".csv", ".tsv", ".data"})

@@ -1,14 +1,14 @@
 """scripts/quickstart.sh, and the job script for Slurm."""
 
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TextIO
 
 import pytest
 import torch
@@ -17,110 +17,134 @@ from common.checkpoint.files import load_checkpoint
 from common.data.mels import load_mel
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
-from scripts import quickstart
-from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, start, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, clips, flags, read_steps, wait_for_epoch_1
+from tests.scripts.shell import bash, program
 
-WATCH = """
-import sys
-from common.errors import exit_on_user_error
-from scripts import quickstart
-with exit_on_user_error():
-    quickstart.follow([sys.executable, *sys.argv[1:]])
+# What stands in for speech and its report: 5 % of the words wrong through the best vocoder, 2 % in the recordings.
+REPORT = {"systems": [{"name": name, "summary": {"wer": [wer, 0, 1]}} for name, wer in (
+    ("recordings", 0.02), ("Tacotron2, ", 0.05), ("other: Tacotron2, PulseNoise", 0.5),
+)]}  # fmt: skip
+SPOKEN = f"""
+echo "$@" >>commands
+for word; do case $word in */report) mkdir -p "$word" && echo '{json.dumps(REPORT)}' >"$word/report.json" ;; esac; done
+"""
+STAND_IN = f"""
+case $* in
+  *mport*pyworld*) exit $NO_PITCH ;;
+  -c*torch*) ;;
+  *common.checkpoint*) echo "iteration          $STEPS" ;;
+  -c*) exec {shlex.quote(sys.executable)} "$@" ;;
+  *) {SPOKEN} ;;
+esac
+"""
+TRAINED = f"""
+case $* in
+  inference.py* | evaluate.py*) {SPOKEN} ;;
+  train.py*) exec {shlex.quote(sys.executable)} "$@" $TINY --cpu ;;
+  *mport*pyworld*) exit 1 ;;
+  *) exec {shlex.quote(sys.executable)} "$@" ;;
+esac
 """
 
 
-@pytest.fixture(autouse=True)
-def ctrl_c_enabled() -> Iterator[None]:
-    """Let child processes react to Ctrl-C, even if a shell's & disabled it for the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The parts of the project that the quickstart needs, with the filelists reduced to a few clips of the clock."""
+    folder = tmp_path / "project"
+    for name in ("quickstart.sh", "environment.sh"):
+        program(folder / "scripts" / name, (ROOT / "scripts" / name).read_text())
+    program(folder / "scripts" / "evaluation.sh", "exit ${NO_RECOGNISER:-0}")
+    (folder / ".venv").mkdir()
+    for name in ("requirements.txt", ".venv/installed-4294967295"):  # the checksum of an empty file
+        (folder / name).touch()
+    for name in ("phrases", "train.py", "corpus", "common", "models.py", "data_functions.py"):
+        (folder / name).symlink_to(ROOT / name)
+    for name in ("loss_functions.py", "tacotron2", "waveglow", "pulse_noise"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "filelists").mkdir()
+    clips(tmp_path)
+    for part, name in (("training", "train"), ("validation", "val")):
+        (tmp_path / f"{part}.txt").rename(folder / f"filelists/clock_audio_text_{name}_filelist.txt")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "no_pitch", "best", "steps"),
+    [
+        ("", 0, "pulse-noise", 2000),
+        ("--waveglow", 0, "pulse-noise", 900),
+        ("--waveglow", 1, "waveglow", 2000),
+        ("", 1, "griffin-lim", 9),
+    ],
+)
+def test_plans(project: Path, words: str, no_pitch: int, best: str, steps: int) -> None:
+    """Every minute is used; what is trained last speaks best, every vocoder is given its own checkpoint, every flag exists."""
+    program(project / ".venv/bin/python", STAND_IN)
+    settings = {"NO_PITCH": str(no_pitch), "STEPS": str(steps), "QUICKSTART_MINUTES": "20"}
+    done = bash("scripts/quickstart.sh", *words.split(), cwd=project, **settings)
+    assert done.returncode == 0, done.stderr
+    commands = [line.split() for line in (project / "commands").read_text().splitlines()]
+    trained = [command[1:] for command in commands if command[0] == "train.py"]
+    options = [parse_training_arguments(command, REGISTRY, "")[0] for command in trained]
+    minutes = [one.flat["max_minutes"] for one in options]
+    assert sum(minutes) == pytest.approx(20) and minutes[0] >= 16
+    assert all(one.flat["n_mel_channels"] == 80 for one in options)
+    spoken = [command for command in commands if command[0] in ("inference.py", "evaluate.py")]
+    for command in spoken[1:]:  # after the included voice
+        named = {flag: value for flag, value in pairwise(command) if flag.startswith("--")}
+        vocoder = named["--vocoder"]
+        model = {"waveglow": "WaveGlow", "pulse-noise": "PulseNoise"}.get(vocoder)
+        assert model is None or named[f"--{vocoder}"].endswith(f"/checkpoint_{model}_last.pt")
+        assert named["--tacotron2"].endswith("/checkpoint_Tacotron2_last.pt")
+    assert [command[command.index("--vocoder") + 1] for command in spoken[-2:]] == [best, best]
+    assert f'Play it:     output/quickstart/{best}/audio_0.wav says "' in done.stdout
+    assert "Understood:  95 of 100 words, of the recordings 98 (output/quickstart/report/report.html)" in done.stdout
+    longer = max(60, -(-20 * 1100 // steps))
+    assert done.stdout.endswith(
+        f"Train on:    QUICKSTART_MINUTES={longer} bash scripts/quickstart.sh {words}".rstrip() + "\n"
+    )
+    assert ("more than a third of the words are wrong" in done.stdout) == (steps < 1100)
+    without = bash("scripts/quickstart.sh", cwd=project, NO_RECOGNISER="1", **settings)
+    assert "Understood:  not measured" in without.stdout and without.returncode == 0
+    for refused in ({"QUICKSTART_MINUTES": "0"}, {"QUICKSTART_MINUTES": "ten"}):
+        done = bash("scripts/quickstart.sh", cwd=project, **settings | refused)
+        assert done.returncode == 2 and "expected a number of minutes above 0" in done.stderr
 
 
 @pytest.mark.slow
-def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
-    words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs", "100000"]
-    process = start(sys.executable, "-c", WATCH, *words)
+def test_ctrl_c_waits_for_the_training_to_save_and_the_next_run_continues(project: Path) -> None:
+    """On mels of its own, which have the channels that are trained. On a slow machine it says how many minutes it needs."""
+    program(project / ".venv/bin/python", TRAINED)
+    tiny = f"{MODELS['Tacotron2']} -bs 2"
+    environment = {**os.environ, "TINY": tiny, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(
+        ["bash", "scripts/quickstart.sh"], cwd=project, env=environment, text=True, start_new_session=True, **pipes,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even if a shell's & disabled it
+    )  # fmt: skip
+    output = project / "output/quickstart"
     try:
-        wait_for_epoch_1(process, tmp_path)
-        os.killpg(process.pid, signal.SIGINT)  # a terminal signals both
-        process.wait(timeout=60)
-        names = {path.name for path in tmp_path.iterdir()}  # read at once, since no process may still run
+        wait_for_epoch_1(process, output / "Tacotron2")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         out, err = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, err
-    assert err.splitlines() == ["stopping after this step; once more to stop without saving", "stopped"]
-    assert out.startswith("$ python train.py -m WaveGlow")
-    assert "checkpoint_WaveGlow_last.pt" in names
-    saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))
-
-
-@pytest.fixture
-def few_clips(tmp_path: Path, monkeypatch) -> Path:
-    """A folder for the quickstart's output, with the filelists reduced to a few clips of the clock."""
-    clips(tmp_path)
-    lists = {"train": tmp_path / "training.txt", "val": tmp_path / "validation.txt"}
-    monkeypatch.setattr(quickstart, "LISTS", lists)
-    monkeypatch.chdir(ROOT)
-    return tmp_path
-
-
-@pytest.fixture
-def in_this_process(monkeypatch) -> None:
-    """Run the quickstart's commands without a new process, but for the trainings."""
-
-    def execute(command: list[str], stdout: TextIO | None = None) -> SimpleNamespace:
-        module = command[1] == "-m"
-        script = f"{command[2].replace('.', '/')}.py" if module else command[1]
-        result = run(script, *command[2 + module :])
-        print(result.out, file=stdout)
-        print(result.err, file=sys.stderr)
-        return SimpleNamespace(returncode=result.code)
-
-    own = SimpleNamespace(run=execute, Popen=subprocess.Popen, PIPE=subprocess.PIPE)
-    monkeypatch.setattr(quickstart, "subprocess", own)
-
-
-@pytest.mark.parametrize("waveglow", [False, True])
-@pytest.mark.parametrize("pulse_noise", [False, True])
-def test_plans(waveglow: bool, pulse_noise: bool) -> None:
-    """Every minute is used; what is trained last speaks best, and every vocoder is given its own checkpoint."""
-    plan = quickstart.make_plan(waveglow, pulse_noise)
-    assert sum(part.share for part in plan.trainings) == pytest.approx(1) and plan.trainings[0].share >= 0.8
-    assert plan.vocoders[-1] == ("pulse-noise" if pulse_noise else "waveglow" if waveglow else "griffin-lim")
-    assert ("--waveglow" in plan.command) == waveglow
-    for vocoder in plan.vocoders:
-        words = quickstart.clock_flags(plan, vocoder)
-        given = {key: Path(value).name for key, value in zip(words[::2], words[1::2], strict=True)}
-        trained = {"waveglow": "WaveGlow", "pulse-noise": "PulseNoise"}.get(vocoder)
-        own = {f"--{vocoder}": f"checkpoint_{trained}_last.pt"} if trained else {}
-        assert given == {"--tacotron2": "checkpoint_Tacotron2_last.pt", "--vocoder": vocoder, **own}
-
-
-@pytest.mark.slow
-def test_mels_of_its_own_and_a_training_on_them(few_clips: Path, in_this_process, capfd) -> None:
-    """The mels have the channels that are trained. On a slow machine a training says how many minutes it needs."""
-    part = quickstart.TACOTRON2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
-    plan = quickstart.make_plan(True, True)._replace(output=few_clips / "out")
-    plan.output.mkdir()
-    quickstart.prepare_mels(plan)
-    for split, path in quickstart.LISTS.items():
-        rows = [line.split("|") for line in plan.list_of(split).read_text().splitlines()]
-        assert [text for _, text in rows] == [line.split("|")[1] for line in path.read_text().splitlines()]
-        assert all(load_mel(Path(mel), 80).shape[1] > 100 for mel, _ in rows)
-    for one in plan.trainings:
-        words = quickstart.train_command(plan, one, few_clips)[2:]
-        assert parse_training_arguments(words, REGISTRY, "")[0].audio.n_mel_channels == 80
-    assert quickstart.train(plan, part, 0.01) > 0.01
-    printed = capfd.readouterr().out
-    steps = sum("train_iter_time" in data for _, data in read_steps(plan.output / "Tacotron2" / "nvlog.json"))
-    assert f"\n   {steps} steps; with fewer than 1,100," in printed and "   DLL" not in printed
-    assert re.search(rf"\n   epoch {steps // 2} of {steps // 2}, loss \d", printed), printed
-    with pytest.raises(SystemExit, match="exit code 2"):
-        quickstart.run([sys.executable, "-m", "common.data.mels", "--nothing"])
+    assert err.splitlines()[-1] == "stopping after this step; once more to stop without saving"
+    assert "\n$ python train.py -m Tacotron2" in out and "   DLL" not in out
+    steps = sum("train_iter_time" in data for _, data in read_steps(output / "Tacotron2/nvlog.json"))
+    assert load_checkpoint(output / "Tacotron2/checkpoint_Tacotron2_last.pt")["iteration"] == steps
+    for name in ("train", "val"):
+        texts = (project / f"filelists/clock_audio_text_{name}_filelist.txt").read_text().splitlines()
+        rows = [line.split("|") for line in (output / f"mel_text_{name}.txt").read_text().splitlines()]
+        assert [text for _, text in rows] == [line.split("|")[1] for line in texts]
+        assert all(load_mel(project / mel, 80).shape[1] > 100 for mel, _ in rows)
+    done = bash("scripts/quickstart.sh", cwd=project, TINY=tiny, QUICKSTART_MINUTES="0.01")
+    assert done.returncode == 0, done.stderr
+    steps = sum("train_iter_time" in data for _, data in read_steps(output / "Tacotron2/nvlog.json"))
+    assert f"\n   {steps} steps; with fewer than 1100," in done.stdout
+    assert re.search(r"\nUnderstood:  95 of 100 words", done.stdout)
 
 
 SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"
