@@ -19,24 +19,18 @@ import torch
 from torch import Tensor
 
 from common import __version__
+from common.checkpoint.fields import describe, is_settings
 from common.checkpoint.files import DESCRIBED, SAFETENSORS, load_checkpoint, plain, save_copy
 from common.checkpoint.weights import WRAPPERS, not_finite
-from common.errors import DataError, UsageError, exit_on_user_error, listed, printable, shorten
+from common.errors import DataError, UsageError, exit_on_user_error, join_problems, listed, printable, shorten
 from common.options import add_fields, argument, from_options, option
 from common.parser import Parser
 from common.precision import apex_loss_scale
 
 SETTINGS = ("config", "data")  # entries that are shown setting by setting
-COUNTED = ("bytes", "parameters", "parts", "dtypes")  # entries whose numbers are shown with commas
+COUNTED = ("bytes", "parameters", "dtypes")  # entries whose numbers are shown with commas
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's, in a state_dict but not trainable
-STATES = (
-    "optimizer",
-    "scaler",
-    "ema_state_dict",
-    "ema_updates",
-)  # what resuming needs besides weights and random states
-OF_A_RUN = ("run", "epoch_complete", "epoch_totals", "best", "saved", "time_plan", "launch")
-KNOWN = {*DESCRIBED, *OF_A_RUN, "state_dict", "optimizer", "scaler", "amp"}
+STATES = ("optimizer", "scaler", "ema_state_dict", "ema_updates")  # what resuming needs besides weights and random states
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
 # Layouts that differ only in the names of tensors; the published recipe reads the first one alone.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"
@@ -74,35 +68,29 @@ class ConvertOptions:
 def inspect(path: Path) -> dict[str, Any]:
     """Read a checkpoint and describe it, with None for what it lacks. Raises DataError as load_checkpoint does.
 
-    `parameters` and `parts` count elements without BatchNorm's statistics, the latter by the first word of the names; `dtypes`
-    counts all. `optimizer_states` are weights with averages, `random_states` processes by key.
+    `parameters` counts elements without BatchNorm's statistics, `dtypes` all. `entries` are those besides weights and settings:
+    plain values, and what others are.
     """
     checkpoint = load_checkpoint(path, resuming=True)
     weights = checkpoint["state_dict"]
-    parts, dtypes = Counter[str](), Counter[str]()
-    for name, value in weights.items():
+    dtypes = Counter[str]()
+    for value in weights.values():
         dtypes[_dtype(value)] += value.numel()
-        if not name.endswith(BUFFERS):
-            parts[WRAPPERS.sub("", name).partition(".")[0]] += value.numel()
     named = FILE_NAME.fullmatch(path.stem)
-    optimizer: Mapping[str, Any] = checkpoint.get("optimizer") or {}
-    states = _random_states(checkpoint)
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
         "layout": _layout(checkpoint, path),
         "remarks": _remarks(checkpoint),
         "model": named[1] if named else None,
-        "epoch_complete": bool(checkpoint.get("epoch_complete", True)),
         **{key: checkpoint.get(key) for key in DESCRIBED if key not in SETTINGS},
-        "parameters": parts.total(),
-        "parts": dict(parts),
+        "parameters": sum(value.numel() for name, value in weights.items() if not name.endswith(BUFFERS)),
         "dtypes": dict(dtypes),
-        "learning_rates": [group.get("lr") for group in optimizer.get("param_groups", [])] if optimizer else None,
-        "optimizer_states": len(optimizer.get("state", {})) if optimizer else None,
-        "scaler": _scaler(checkpoint),
-        "random_states": {key: count for key, count in states.items() if count},
-        "other_keys": [str(key) for key in checkpoint if key not in KNOWN and key not in states],
+        "entries": {
+            str(key): value if is_settings({"": value}) else describe(value)
+            for key, value in checkpoint.items()
+            if key not in (*DESCRIBED, "state_dict")
+        },
         **{key: checkpoint.get(key) for key in SETTINGS},
         "tensors": [_weight(name, value) for name, value in weights.items()],
     }
@@ -128,13 +116,6 @@ def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
     return remarks + (["state of Apex amp"] if checkpoint.get("amp") else [])
 
 
-def _scaler(checkpoint: Mapping[str, Any]) -> str | None:
-    scaler, of_apex = checkpoint.get("scaler"), apex_loss_scale(checkpoint)
-    if isinstance(scaler, Mapping):
-        return f"loss scale {scaler['scale']:g}" if "scale" in scaler else "off"
-    return None if of_apex is None else f"loss scale {of_apex:g}, of Apex amp"
-
-
 def _random_states(checkpoint: Mapping[str, Any]) -> dict[str, int]:
     """Count the states of random generators by key, old names among them: rows of a tensor, items of a list, or a single one."""
     found = {key: value for key, value in checkpoint.items() if "rng_state" in str(key)}
@@ -156,7 +137,7 @@ def report(contents: Mapping[str, Any], tensors: bool) -> Iterator[str]:
     for name, value in contents.items():
         if isinstance(value, Mapping) and value:
             yield name
-            yield from (f"  {inner:<34} {_shown(item, name)}" for inner, item in _flat(value))
+            yield join_problems([f"  {shorten(key):<34} {_shown(item, name)}" for key, item in _flat(value)])
         elif name != "tensors":
             yield f"{name:<18} {_shown(value, name)}"
     if tensors:
@@ -168,13 +149,11 @@ def report(contents: Mapping[str, Any], tensors: bool) -> Iterator[str]:
 
 
 def _shown(value: Any, entry: str) -> str:
-    if entry in SETTINGS and value is not None:
+    if entry in SETTINGS:
         return str(value)
-    if isinstance(value, list):
-        return listed(shorten(str(item)) for item in value) or "none"
-    if value is None or value == {}:
+    if value is None or value in ([], {}):
         return "none"
-    return f"{value:,}" if entry in COUNTED else str(value)
+    return f"{value:,}" if entry in COUNTED else shorten(str(value))
 
 
 def _faults(weight: Mapping[str, Any]) -> str:

@@ -160,7 +160,7 @@ def without_training(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def _problems_of(name: str, checkpoint: Mapping[Any, Any]) -> list[str]:
     value = checkpoint.get(name)
-    return [] if value is None else KINDS[name].problems(name, value, _describe)
+    return [] if value is None else KINDS[name].problems(name, value, describe)
 
 
 def problems(checkpoint: Mapping[Any, Any], resuming: bool = True) -> Iterator[str]:
@@ -168,16 +168,16 @@ def problems(checkpoint: Mapping[Any, Any], resuming: bool = True) -> Iterator[s
     for name in KINDS if resuming else DESCRIBING:
         yield from _problems_of(name, checkpoint)
     if odd := [key for key in checkpoint["state_dict"] if not isinstance(key, str)]:
-        yield f"state_dict: the name {_describe(odd[0])}, expected strings"
+        yield f"state_dict: the name {describe(odd[0])}, expected strings"
     if odd := [item for item in checkpoint["state_dict"].items() if not isinstance(item[1], Tensor)]:
-        yield f"state_dict: {_describe(odd[0][0])}: {_describe(odd[0][1])}, expected a tensor"
+        yield f"state_dict: {describe(odd[0][0])}: {describe(odd[0][1])}, expected a tensor"
     if resuming and checkpoint.get("epoch_complete") is False:
         missing = [name for name in ("epoch", "iteration") if checkpoint.get(name) is None]
         missing += ["epoch_totals"] if "iterations" not in (checkpoint.get("epoch_totals") or ()) else []
         yield from (f"{name}: missing, though the epoch is not complete" for name in missing)
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
     """Describe a value in a few words, however large it is."""
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
