@@ -30,7 +30,12 @@ from common.precision import apex_loss_scale
 SETTINGS = ("config", "data")  # entries that are shown setting by setting
 COUNTED = ("bytes", "parameters", "dtypes")  # entries whose numbers are shown with commas
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's, in a state_dict but not trainable
-STATES = ("optimizer", "scaler", "ema_state_dict", "ema_updates")  # what resuming needs besides weights and random states
+STATES = (
+    "optimizer",
+    "scaler",
+    "ema_state_dict",
+    "ema_updates",
+)  # what resuming needs besides weights and random states
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
 # Layouts that differ only in the names of tensors; the published recipe reads the first one alone.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"

@@ -35,19 +35,26 @@ class SourceFile(NamedTuple):
     slug: str
 
 
+class OtherFile(NamedTuple):
+    """A file that is no recording: its path, and its path within the folder as text."""
+
+    path: Path
+    name: str
+
+
 class Listing(NamedTuple):
-    """The recordings of a folder by name, problems of files, and the other files."""
+    """The recordings of a folder by name, problems of files, and the other files by path."""
 
     sources: list[SourceFile]
     problems: list[str]
-    others: list[Path]
+    others: list[OtherFile]
 
-    def describe_others(self, folder: Path) -> str:
+    def describe_others(self) -> str:
         """Name the files that are neither recordings nor transcripts, a few of each extension; "" without any."""
         by_ending: dict[str, list[str]] = defaultdict(list)
-        for path in self.others:
+        for path, name in self.others:
             if path.suffix.lower() not in TRANSCRIPTS:
-                by_ending[path.suffix.lower()].append(readable_name(path.relative_to(folder)))
+                by_ending[path.suffix.lower()].append(name)
         return "; ".join(listed(names, SHOWN, f" {ending}") for ending, names in sorted(by_ending.items()))
 
 
@@ -58,7 +65,7 @@ def find_sources(folder: Path) -> Listing:
     """
     problems: list[str] = []
     found: list[tuple[Path, str]] = []
-    others: list[Path] = []
+    others: list[OtherFile] = []
 
     def report(error: OSError) -> None:
         if Path(error.filename) == folder:
@@ -70,12 +77,13 @@ def find_sources(folder: Path) -> Listing:
             path = Path(place, name)
             if name.startswith("."):
                 continue
+            readable = readable_name(path.relative_to(folder))
             if path.suffix.lower() not in ENDINGS:
-                others.append(path)
+                others.append(OtherFile(path, readable))
             elif problem := _problem_of_file(path):
                 problems.append(f"{path}: {problem}")
             else:
-                found.append((path, readable_name(path.relative_to(folder))))
+                found.append((path, readable))
     found.sort(key=lambda pair: pair[1])
     return Listing(_with_slugs(found), sorted(problems), sorted(others))
 

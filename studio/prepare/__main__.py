@@ -12,22 +12,20 @@ import shutil
 from common.data.parallel import stream_parallel
 from common.data.sources import Listing, drop_copies, find_sources
 from common.errors import DataError, exit_on_user_error, join_problems, listed
-from common.quality.recogniser import ENGLISH
 from studio.prepare import report, review
-from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
+from studio.prepare.arguments import PrepareOptions, parse_args
 from studio.prepare.clips import CutRecording, CutRecordings, CuttingJob, cut_recording, remove_stale
 from studio.prepare.edits import apply_edits
-from studio.prepare.faults import propose, refuse_untrainable
+from studio.prepare.faults import propose
 from studio.prepare.language import check_texts, refuse_gibberish, with_language
-from studio.prepare.lists import choose_alphabet, training_options, write_lists, write_settings
+from studio.prepare.lists import settings_of, write_corpus
 from studio.prepare.matching import find_transcripts
 from studio.prepare.speakers import compare_voices
 from studio.prepare.texts import (
     PARTS,
+    add_recognised,
     check_recogniser,
-    hear_sentences,
     needs_words,
-    recognise_parts,
     transcribe_all,
     without_recogniser,
 )
@@ -52,23 +50,17 @@ def prepare(options: PrepareOptions) -> None:
     cut = cut_all(listing, options)
     voices = compare_voices(cut, options)
     texts = transcribe_all(cut, options)
-    refuse_gibberish([text for of_recording in texts.values() for text in of_recording], options)
-    rows = propose(cut, texts, voices, options)
-    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language or ENGLISH)
-    rows = refuse_untrainable(project, rows, training_options(alphabet, options.cutting.sampling_rate))
-    edits = review.carry_edits(rows, *review.read_earlier(project))
-    write_settings(options, alphabet)
-    review.write_all(project, edits.rows, rows)
+    refuse_gibberish(texts.values(), options)
+    proposal = propose(cut, texts, voices, options)
+    edits = review.renew(project, proposal.rows)
     remove_stale(project.state, project.clips, cut.recordings)
-    problems = [*cut.problems, *report.describe_short(cut.recordings, cut.transcripts)]
-    report.store_lines(project.left_out, problems)
-    for line in [*report.describe_problems(problems), *report.describe_recordings(cut.recordings, edits.rows)]:
+    for line in report.describe_cut(project, cut, edits.rows):
         print(line, flush=True)
     try:
-        training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
+        corpus = write_corpus(project, edits.rows, settings_of(options), proposal.alphabet)
     except DataError as error:
         raise DataError("\n".join([str(error), *report.causes(project, edits.rows)])) from None
-    print("\n".join(report.summary(project, edits, training, validation, alphabet)))
+    print("\n".join(report.summary(project, edits, corpus)))
 
 
 def list_recordings(options: PrepareOptions) -> Listing:
@@ -77,10 +69,10 @@ def list_recordings(options: PrepareOptions) -> Listing:
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
-        found = listed([path.name for path in listing.others], 5) or "nothing"
+        found = listed([file.name for file in listing.others], 5) or "nothing"
         problem = f"{folder}: no recordings, only {found}; expected wav, flac, mp3, m4a …"
         raise DataError(join_problems([*listing.problems, problem]))
-    if others := listing.describe_others(folder):
+    if others := listing.describe_others():
         print(f"not read, since their endings are those of neither recordings nor transcripts: {others}")
     return listing
 
@@ -89,19 +81,17 @@ def cut_all(listing: Listing, options: PrepareOptions) -> CutRecordings:
     """Cut all recordings. Raises DataError if none can be read, or their texts are in another language."""
     project, folder, config = options.project, options.folder, options.texts
     assert folder is not None
-    matches = find_transcripts(folder, listing.sources, listing.others, config.language or "")
-    for line in report.describe_fates(matches.fates):
+    matches = find_transcripts(listing, config.language or "")
+    for line in report.describe_fates(project, matches.fates):
         print(line, flush=True)
-    report.store_lines(project.transcripts, matches.fates)
     transcripts = dict(matches.transcripts)
     check_texts(transcripts, options)
     sources, copies = drop_copies(listing.sources, transcripts)
     check_recogniser(sources, transcripts, options)
     places = options.cutting, project.state, project.clips, config.code
     jobs = [CuttingJob(source, transcripts.get(source.name), *places) for source in sources]
-    jobs = hear_sentences(jobs, project, config, options.num_workers)
+    jobs = add_recognised(jobs, options)
     transcripts |= {job.source.name: job.transcript for job in jobs if job.transcript}
-    jobs = recognise_parts(jobs, project, config, options.num_workers)
     results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
     shutil.rmtree(project.state / PARTS, ignore_errors=True)
     recordings = [result for result in results if isinstance(result, CutRecording)]

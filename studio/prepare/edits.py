@@ -8,18 +8,11 @@ from typing import Any, NamedTuple
 from common.errors import DataError, join_problems
 from studio.prepare import report, review
 from studio.prepare.arguments import VALIDATION
-from studio.prepare.lists import (
-    choose_alphabet,
-    select_usable,
-    training_options,
-    training_problems,
-    write_alphabet,
-    write_lists,
-)
+from studio.prepare.lists import choose_alphabet, select_usable, training_problems, write_corpus
 from studio.project import Project, read_settings
 
 
-def settings_of(project: Project) -> dict[str, Any]:
+def last_settings(project: Project) -> dict[str, Any]:
     """Return the settings of the last run. Raises DataError if they are missing, damaged, or lack the entries that edits need."""
     path, settings = project.settings, read_settings(project)
     again = project.command("studio.prepare", "FOLDER", "--name")
@@ -51,7 +44,7 @@ def apply_edits(
     `edits` of the page, by clip, go into the table too. `validation` is a number of clips or a share; None means as in the last
     run. Raises one DataError for all unusable rows, by line or, with `edits`, by clip; then no file has changed.
     """
-    path, settings = project.require(project.review, "studio.prepare FOLDER --name"), settings_of(project)
+    path, settings = project.require(project.review, "studio.prepare FOLDER --name"), last_settings(project)
     proposals = review.read_proposals(project.proposals)
     table, faults = review.parse_review(path)
     for line, row in table.items():
@@ -62,8 +55,7 @@ def apply_edits(
     rows, chosen = list(accepted.values()), select_usable(list(accepted.values()))
     alphabet = choose_alphabet([row.text for row in chosen], settings["texts"]["language"])
     if not faults:
-        options = training_options(alphabet, settings["cutting"]["sampling_rate"])
-        refused = training_problems(project, chosen, options)
+        refused = training_problems(project, chosen, alphabet, settings["cutting"]["sampling_rate"])
         faults = {line: [f"text: {refused[row.clip]}"] for line, row in accepted.items() if row.clip in refused}
     if faults:
         names = {} if edits is None else {line: row.clip for line, row in table.items()}
@@ -73,7 +65,6 @@ def apply_edits(
     if edits is not None:
         review.write_review(path, rows)
     settings["validation"] = validation or settings["validation"]
-    write_alphabet(project, settings, alphabet)
-    parts = write_lists(project, rows, settings["validation"])
+    corpus = write_corpus(project, rows, settings, alphabet)
     n_edited = review.carry_edits(proposals, rows, proposals).n_edited
-    return report.summary(project, review.CarriedEdits(rows, n_edited, []), *parts, alphabet)
+    return report.summary(project, review.CarriedEdits(rows, n_edited, []), corpus)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from common.progress import counted
+from common.quality.recogniser import ENGLISH
 from studio.prepare import review
 from studio.prepare.arguments import CuttingConfig, FaultLimits, PrepareOptions
 from studio.prepare.clips import CutClip, CutRecordings
-from studio.prepare.lists import Options, select_usable, training_problems
+from studio.prepare.lists import AlphabetChoice, choose_alphabet, select_usable, training_problems
 from studio.prepare.speakers import ComparedVoices, find_copies
 from studio.prepare.texts import RECOGNISED, ClipText
-from studio.project import Project
 
 LETTERS = 2  # a wrong word has about half its letters wrong; one that is only spelled apart has none
 PACE_FEWEST = 20  # clips for a meaningful median pace
@@ -78,10 +78,17 @@ def is_usable(faults: Sequence[str]) -> bool:
     return not any(fault.startswith(UNUSABLE) for fault in faults)
 
 
+class Proposal(NamedTuple):
+    """A row for every clip, with its faults, and the alphabet of their texts."""
+
+    rows: list[review.ClipRow]
+    alphabet: AlphabetChoice
+
+
 def propose(
     cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], voices: ComparedVoices, options: PrepareOptions
-) -> list[review.ClipRow]:
-    """Return a row for every clip, with its faults."""
+) -> Proposal:
+    """Find the faults of all clips, those that training would refuse among them."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
     doubles = _find_doubles([clip for _, clip in clips], of_clips, voices.embeddings)
@@ -90,7 +97,7 @@ def propose(
         for (_, clip), text in zip(clips, of_clips, strict=True)
     ]
     faults = find_faults(candidates, options.cutting, options.limits)
-    return [
+    rows = [
         review.ClipRow(
             review.YES if is_usable(found) else review.NO,
             clip.name,
@@ -105,6 +112,8 @@ def propose(
         )
         for (recording, clip), text, found in zip(clips, of_clips, faults, strict=True)
     ]
+    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language or ENGLISH)
+    return Proposal(_refuse_untrainable(rows, alphabet, options), alphabet)
 
 
 def _find_doubles(clips: Sequence[CutClip], texts: Sequence[ClipText], embeddings: np.ndarray | None) -> dict[str, str]:
@@ -119,9 +128,11 @@ def _find_doubles(clips: Sequence[CutClip], texts: Sequence[ClipText], embedding
     return {clips[copy].name: clips[original].name for copy, original in copies.items()}
 
 
-def refuse_untrainable(project: Project, rows: Sequence[review.ClipRow], options: Options) -> list[review.ClipRow]:
+def _refuse_untrainable(
+    rows: Sequence[review.ClipRow], alphabet: AlphabetChoice, options: PrepareOptions
+) -> list[review.ClipRow]:
     """Add a fault to the rows that training would refuse."""
-    problems = training_problems(project, select_usable(rows), options)
+    problems = training_problems(options.project, select_usable(rows), alphabet, options.cutting.sampling_rate)
 
     def refuse(row: review.ClipRow) -> review.ClipRow:
         faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])

@@ -128,10 +128,11 @@ def _usual_words() -> frozenset[str]:
     return frozenset(re.findall(r"[a-z]+", " ".join(texts).lower().replace("'", "")))
 
 
-def refuse_gibberish(texts: Sequence[ClipText], options: PrepareOptions) -> None:
+def refuse_gibberish(recordings: Iterable[Sequence[ClipText]], options: PrepareOptions) -> None:
     """Raise DataError if recordings that were taken for English, since nothing said otherwise, do not sound like it."""
     if options.texts.language is not None or options.texts.transcriber:
         return
+    texts = [text for texts in recordings for text in texts]
     compared = [text.words_wrong for text in texts if not math.isnan(text.words_wrong)]
     wrong = statistics.fmean(compared) if len(compared) >= FEWEST_CLIPS else 0.0
     words = [word for text in texts for word in normalise(text.recognised).split()]

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.data.filelist import Utterance, choose_held_out
 from common.data.languages import alphabet_of
@@ -23,45 +23,11 @@ from studio.prepare.arguments import VALIDATION, PrepareOptions
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project
 
-Options = dict[str, object]
 PAD = "_"  # the first symbol of every alphabet
 LARGEST = 200  # symbols; a script with more has signs for syllables or words
 FOREIGN = 0.01  # share of letters beyond ASCII; English texts with names such as José stay below
 RARE = 3  # occurrences; rarer letters are listed for a check
 ENGLISH, BASIC, TRANSLITERATION = "english_cleaners", "basic_cleaners", "transliteration_cleaners"
-
-
-def select_usable(rows: Sequence[ClipRow]) -> list[ClipRow]:
-    """Select the rows in use, in the order of recordings and of time."""
-    return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
-
-
-def write_lists(project: Project, rows: Sequence[ClipRow], validation: float) -> tuple[list[ClipRow], list[ClipRow]]:
-    """Write both filelists, rows path|text with paths relative to the project. Returns the rows of training and validation."""
-    chosen = select_usable(rows)
-    by_recording: dict[str, list[str]] = {}
-    for row in chosen:
-        by_recording.setdefault(row.recording, []).append(row.clip)
-    apart = choose_held_out(by_recording, validation)
-    parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
-    for path, part in zip((project.training_list, project.validation_list), parts, strict=True):
-        write_text(path, "".join(f"{clip_path(project, row.clip)}|{row.text}\n" for row in part))
-    return parts
-
-
-def clip_path(project: Project, clip: str) -> str:
-    """Return the path of a clip relative to the project."""
-    return (project.clips / f"{clip}.wav").relative_to(project.root).as_posix()
-
-
-def training_problems(project: Project, rows: Sequence[ClipRow], options: Options) -> dict[str, str]:
-    """Return why training would refuse rows with texts, by clip: for the text, or for the length with that text.
-
-    `options` are text_cleaners, symbols and sampling_rate, as in training.
-    """
-    utterances = [Utterance(clip_path(project, row.clip), row.text) for row in rows]
-    found = unusable_rows(acoustic_spec(), options | {"dataset_path": str(project.root)}, utterances)
-    return {rows[index].clip: problem for index, problem in found.items()}
 
 
 class AlphabetChoice(NamedTuple):
@@ -70,6 +36,53 @@ class AlphabetChoice(NamedTuple):
     cleaners: list[str]
     symbols: list[str] | None
     notes: list[str]
+
+
+class Corpus(NamedTuple):
+    """What training gets: its clips, those for validation, and their alphabet."""
+
+    training: list[ClipRow]
+    validation: list[ClipRow]
+    alphabet: AlphabetChoice
+
+
+def select_usable(rows: Sequence[ClipRow]) -> list[ClipRow]:
+    """Select the rows in use, in the order of recordings and of time."""
+    return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
+
+
+def write_corpus(
+    project: Project, rows: Sequence[ClipRow], settings: dict[str, Any], alphabet: AlphabetChoice
+) -> Corpus:
+    """Write project.json, the alphabet and both filelists, rows path|text with paths relative to the project.
+
+    `settings` are those of settings_of, or of the last run. Raises DataError if no clip is left for training.
+    """
+    write_alphabet(project, settings, alphabet)
+    chosen = select_usable(rows)
+    by_recording: dict[str, list[str]] = {}
+    for row in chosen:
+        by_recording.setdefault(row.recording, []).append(row.clip)
+    apart = choose_held_out(by_recording, settings["validation"])
+    parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
+    for path, part in zip((project.training_list, project.validation_list), parts, strict=True):
+        write_text(path, "".join(f"{clip_path(project, row.clip)}|{row.text}\n" for row in part))
+    return Corpus(*parts, alphabet)
+
+
+def clip_path(project: Project, clip: str) -> str:
+    """Return the path of a clip relative to the project."""
+    return (project.clips / f"{clip}.wav").relative_to(project.root).as_posix()
+
+
+def training_problems(
+    project: Project, rows: Sequence[ClipRow], alphabet: AlphabetChoice, sampling_rate: int
+) -> dict[str, str]:
+    """Return why training would refuse rows with texts, by clip: for the text, or for the length with that text."""
+    utterances = [Utterance(clip_path(project, row.clip), row.text) for row in rows]
+    options = {"text_cleaners": alphabet.cleaners, "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
+    found = unusable_rows(acoustic_spec(), options | {"dataset_path": str(project.root)}, utterances)
+    return {rows[index].clip: problem for index, problem in found.items()}
 
 
 def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
@@ -114,24 +127,18 @@ def symbols_of(texts: Sequence[str]) -> list[str]:
     return [PAD, " ", *sorted(characters)]
 
 
-def training_options(alphabet: AlphabetChoice, sampling_rate: int) -> Options:
-    """Return the options of training that decide which texts and clips it accepts."""
-    return {"text_cleaners": alphabet.cleaners, "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
-
-
-def write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:
-    """Write project.json with the settings of a run, and the alphabet."""
-    settings = {
+def settings_of(options: PrepareOptions) -> dict[str, Any]:
+    """Return the settings of a run, for project.json."""
+    return {
         "recordings": str(options.folder.resolve()) if options.folder else "",
         "sampling_rate": options.cutting.sampling_rate,
         "cutting": asdict(options.cutting),
         "texts": asdict(options.texts) | {"language": options.texts.language or ENGLISH_CODE},
         "validation": options.validation or VALIDATION,
     }
-    write_alphabet(options.project, settings, alphabet)
 
 
-def write_alphabet(project: Project, settings: dict[str, object], alphabet: AlphabetChoice) -> None:
+def write_alphabet(project: Project, settings: dict[str, Any], alphabet: AlphabetChoice) -> None:
     """Write project.json with the flags of train.py that suit the texts, and symbols.txt if they need it."""
     settings["text_cleaners"] = alphabet.cleaners
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None

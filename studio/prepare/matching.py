@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from common.data.sources import TRANSCRIPTS, Names, SourceFile, name_key, readable_name, without_endings
+from common.data.sources import TRANSCRIPTS, Listing, Names, OtherFile, name_key, without_endings
 from common.data.tables import TABLES, WANTED, Table, read_table
 from common.data.text_files import plain_text, read_text
 from common.errors import DataError, listed
@@ -45,40 +45,40 @@ class Matches:
     tabled: set[str] = field(default_factory=set)  # recordings whose texts are from tables
 
 
-def find_transcripts(folder: Path, sources: Sequence[SourceFile], files: Sequence[Path], language: str = "") -> Matches:
-    """Find the transcripts of recordings among the other files of their folder.
+def find_transcripts(listing: Listing, language: str = "") -> Matches:
+    """Find the transcripts of the recordings in a folder among its other files.
 
     Of several for one recording, subtitles take precedence over texts, and both over tables; where the language is "de",
     talk.de.srt does over talk.srt. Raises one DataError for all files that belong to a recording and are no transcripts, and for
     all bad rows.
     """
-    names, found = Names(source.name for source in sources), Matches()
-    claims: dict[str, list[Path]] = defaultdict(list)
+    names, found = Names(source.name for source in listing.sources), Matches()
+    claims: dict[str, list[OtherFile]] = defaultdict(list)
     tables = []
-    for path in sorted(path for path in files if path.suffix.lower() in TRANSCRIPTS):
-        owners = _owners(path, folder, names)
+    for file in listing.others:
+        ending = file.path.suffix.lower()
+        owners = _owners(file.name, names) if ending in TRANSCRIPTS else []
         # A file named after recordings in different folders belongs to one of them, but to which?
         if len({name_key(owner).rpartition("/")[0] for owner in owners}) == 1:
             for owner in owners:
-                claims[owner].append(path)
-        elif path.suffix.lower() in TABLES:
-            tables.append((path, owners))
-        else:
-            found.fates.append(_without_recording(readable_name(path.relative_to(folder)), owners))
-    _read_beside(folder, claims, language, found)
-    for path, owners in tables:
-        _read_rows(path, folder, names, owners, found)
+                claims[owner].append(file)
+        elif ending in TABLES:
+            tables.append((file, owners))
+        elif ending in TRANSCRIPTS:
+            found.fates.append(_without_recording(file.name, owners))
+    _read_beside(claims, language, found)
+    for file, owners in tables:
+        _read_rows(file, names, owners, found)
     if found.problems:
         raise DataError("\n".join(found.problems))
     found.fates.sort()
     return found
 
 
-def _owners(path: Path, folder: Path, names: Names) -> list[str]:
+def _owners(name: str, names: Names) -> list[str]:
     """Return the recordings that a file is named after: NAME.srt, NAME.wav.srt, NAME.en.srt or NAME.srt.txt."""
-    place = readable_name(path.parent.relative_to(folder))
-    place = "" if place == "." else place
-    stems = without_endings(name_key(readable_name(Path(path.name))), TRANSCRIPTS)[1:]
+    place, _, own = name.rpartition("/")
+    stems = without_endings(name_key(own), TRANSCRIPTS)[1:]
     stems += [without for stem in stems if (without := LANGUAGE.sub("", stem)) != stem]
     return next((found for stem in stems if (found := names.find(stem, place))), [])
 
@@ -93,24 +93,24 @@ def _without_recording(name: str, owners: Sequence[str]) -> TranscriptFate:
     return _not_used(name, "no recording has this name; a transcript of x.wav is called x.srt, x.txt …")
 
 
-def _rank(path: Path, folder: Path, owner: str, language: str) -> tuple[bool, int, bool, str]:
-    code = LANGUAGE.search(without_endings(name_key(path.name), TRANSCRIPTS)[-1])
+def _rank(file: OtherFile, owner: str, language: str) -> tuple[bool, int, bool, str]:
+    place, _, own = name_key(file.name).rpartition("/")
+    code = LANGUAGE.search(without_endings(own, TRANSCRIPTS)[-1])
     is_other = bool(code and language and code[1][:2] != name_key(language)[:2])
-    is_far = name_key(path.parent.relative_to(folder).as_posix()) != name_key(Path(owner).parent.as_posix())
-    return is_other, ORDER.index(path.suffix.lower()), is_far, path.name
+    is_far = place != name_key(owner).rpartition("/")[0]
+    return is_other, ORDER.index(file.path.suffix.lower()), is_far, file.path.name
 
 
-def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: str, found: Matches) -> None:
+def _read_beside(claims: Mapping[str, Sequence[OtherFile]], language: str, found: Matches) -> None:
     """Read the best transcript of each recording that has some of its own, and report the others."""
-    owners: dict[Path, list[str]] = defaultdict(list)
-    beaten: dict[Path, list[tuple[str, Path]]] = defaultdict(list)
-    for owner, paths in claims.items():
-        best, *others = sorted(paths, key=lambda path: _rank(path, folder, owner, language))
+    owners: dict[OtherFile, list[str]] = defaultdict(list)
+    beaten: dict[OtherFile, list[tuple[str, OtherFile]]] = defaultdict(list)
+    for owner, files in claims.items():
+        best, *others = sorted(files, key=lambda file: _rank(file, owner, language))
         owners[best].append(owner)
-        for path in others:
-            beaten[path].append((owner, best))
-    for path, named in owners.items():
-        name = readable_name(path.relative_to(folder))
+        for file in others:
+            beaten[file].append((owner, best))
+    for (path, name), named in owners.items():
         try:
             transcript, kind, note = read_transcript(path, name)
         except DataError as error:
@@ -118,10 +118,9 @@ def _read_beside(folder: Path, claims: Mapping[str, Sequence[Path]], language: s
             continue
         found.transcripts |= dict.fromkeys(named, transcript)
         found.fates.append(TranscriptFate(name, f"{kind} of {listed(named, SHOWN)}{note}", is_plain=not note))
-    for path in beaten.keys() - owners.keys():
-        owner, best = beaten[path][0]
-        name = readable_name(path.relative_to(folder))
-        found.fates.append(_not_used(name, f"{readable_name(best.relative_to(folder))} is taken for {owner}"))
+    for file in beaten.keys() - owners.keys():
+        owner, best = beaten[file][0]
+        found.fates.append(_not_used(file.name, f"{best.name} is taken for {owner}"))
 
 
 def read_transcript(path: Path, name: str) -> tuple[Transcript, str, str]:
@@ -141,17 +140,16 @@ def read_transcript(path: Path, name: str) -> tuple[Transcript, str, str]:
     return Transcript(name, text, tuple(cues)), kind, f"{note}{file.note}"
 
 
-def _read_rows(path: Path, folder: Path, names: Names, owners: Sequence[str], found: Matches) -> None:
+def _read_rows(file: OtherFile, names: Names, owners: Sequence[str], found: Matches) -> None:
     """Read a table that names recordings, and report it. A file of something else is reported, too."""
-    name = readable_name(path.relative_to(folder))
+    path, name = file
     is_table = path.suffix.lower() in (".csv", ".tsv", ".jsonl") or "metadata" in path.name.lower()
     try:
         table = read_table(path)
     except DataError as error:
         found.fates.append(_not_used(name, str(error).removeprefix(f"{path}: ")))
         return
-    place = readable_name(path.parent.relative_to(folder)).removeprefix(".")
-    named = {number: names.find(row[0], place) for number, row in table.rows.items()}
+    named = {number: names.find(row[0], name.rpartition("/")[0]) for number, row in table.rows.items()}
     n_rows, n_named = len(table.rows) + len(table.problems), sum(bool(recordings) for recordings in named.values())
     is_prose = table.may_be_prose and not is_table and n_named < NEARLY_ALL * n_rows
     if not n_named or is_prose:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from common.errors import MAX_REPORTED, join_problems, listed, printable
 from common.files import write_text
 from common.progress import counted
-from studio.prepare.clips import CutRecording
+from studio.prepare.clips import CutRecording, CutRecordings
 from studio.prepare.faults import FILLED, SILENCE
 from studio.prepare.levels import BELOW_SPEECH
-from studio.prepare.lists import AlphabetChoice
+from studio.prepare.lists import AlphabetChoice, Corpus
 from studio.prepare.matching import TranscriptFate
 from studio.prepare.review import NO, YES, CarriedEdits, ClipRow
 from studio.prepare.texts import RECOGNISED
@@ -48,8 +48,12 @@ def read_stored(path: Path) -> list[str]:
         return []
 
 
-def describe_fates(fates: Sequence[TranscriptFate]) -> list[str]:
-    """Return a line for each transcript file; of many with one ending that are used as they should, one for all."""
+def describe_fates(project: Project, fates: Sequence[TranscriptFate]) -> list[str]:
+    """Return a line for each transcript file, all of which are stored for the page.
+
+    Of many with one ending that are used as they should, there is one for all.
+    """
+    store_lines(project.transcripts, fates)
     by_ending: dict[str, list[TranscriptFate]] = defaultdict(list)
     for fate in fates:
         by_ending[PurePosixPath(fate.name).suffix.lower() if fate.is_used and fate.is_plain else ""].append(fate)
@@ -65,7 +69,14 @@ def describe_fates(fates: Sequence[TranscriptFate]) -> list[str]:
     return printable("\n".join(lines)).splitlines()
 
 
-def describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str, Transcript]) -> list[str]:
+def describe_cut(project: Project, cut: CutRecordings, rows: Sequence[ClipRow]) -> list[str]:
+    """Return what was left out, which is stored for the page, and the minutes of each recording, as lines."""
+    problems = [*cut.problems, *_describe_short(cut.recordings, cut.transcripts)]
+    store_lines(project.left_out, problems)
+    return [*describe_problems(problems), *_describe_recordings(cut.recordings, rows)]
+
+
+def _describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str, Transcript]) -> list[str]:
     """Return a line for each recording that is cut short, or ends before its subtitles do."""
     short = [r for r in recordings if r.missing > LEAST_MISSING]
     lines = [f"{r.name}: cut short, {r.seconds:.0f} s of {r.seconds + r.missing:.0f} s: copy it again" for r in short]
@@ -80,7 +91,7 @@ def describe_short(recordings: Sequence[CutRecording], transcripts: Mapping[str,
     return lines
 
 
-def describe_recordings(recordings: Sequence[CutRecording], rows: Sequence[ClipRow]) -> list[str]:
+def _describe_recordings(recordings: Sequence[CutRecording], rows: Sequence[ClipRow]) -> list[str]:
     """Return the minutes of each recording that are used and lost, as lines; of short ones and of many, those with losses."""
     by_name: dict[str, list[ClipRow]] = defaultdict(list)
     for row in rows:
@@ -137,17 +148,11 @@ def minutes(rows: Sequence[ClipRow]) -> float:
     return sum(float(row.end) - float(row.start) for row in rows) / 60
 
 
-def summary(
-    project: Project,
-    edits: CarriedEdits,
-    training: Sequence[ClipRow],
-    validation: Sequence[ClipRow],
-    alphabet: AlphabetChoice,
-) -> list[str]:
+def summary(project: Project, edits: CarriedEdits, corpus: Corpus) -> list[str]:
     """Return counts, minutes, faults, and the next commands, as lines."""
     return [
-        *figures(project.name, edits, training, validation),
-        *_alphabet(project, alphabet),
+        *figures(project.name, edits, corpus.training, corpus.validation),
+        *_alphabet(project, corpus.alphabet),
         f"review: {project.review}, the worst clips first; after editing it:",
         f"    {project.command('studio.prepare', '--apply', '--name')}",
         f"next:\n    {project.command('studio.plan')}",

@@ -178,20 +178,6 @@ def read_proposals(path: Path) -> list[ClipRow]:
         return []
 
 
-def read_earlier(project: Project) -> tuple[list[ClipRow], list[ClipRow]]:
-    """Return the edited table of an earlier run, and its rows before the edits."""
-    proposals = read_proposals(project.proposals)
-    if not project.review.is_file() or not proposals:
-        return [], []
-    return list(read_review(project.review, proposals).values()), proposals
-
-
-def write_all(project: Project, rows: Sequence[ClipRow], proposals: Sequence[ClipRow]) -> None:
-    """Write the table, the worst clips first, and its rows before edits. Raises OSError."""
-    write_review(project.review, sort_worst_first(rows))
-    store_proposals(project.proposals, proposals)
-
-
 class CarriedEdits(NamedTuple):
     """Rows with the edits of an earlier table, the number of edited rows, and the edited clips that are gone."""
 
@@ -217,3 +203,16 @@ def carry_edits(rows: Sequence[ClipRow], edited: Sequence[ClipRow], proposals: S
         elif changes:
             lost.append(row.clip)
     return CarriedEdits(list(new.values()), n_edited, lost)
+
+
+def renew(project: Project, rows: Sequence[ClipRow]) -> CarriedEdits:
+    """Write the table of new rows, the worst first, with the edits of an earlier run's, and the rows before edits.
+
+    Raises DataError for an earlier table with bad lines, OSError.
+    """
+    earlier = read_proposals(project.proposals)
+    edited = read_review(project.review, earlier).values() if earlier and project.review.is_file() else ()
+    edits = carry_edits(rows, list(edited), earlier)
+    write_review(project.review, sort_worst_first(edits.rows))
+    store_proposals(project.proposals, rows)
+    return edits

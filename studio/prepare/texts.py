@@ -35,7 +35,6 @@ from studio.prepare.arguments import KEY_VARIABLE, PrepareOptions, TextConfig
 from studio.prepare.clips import CutRecording, CutRecordings, CuttingJob, cut_parts
 from studio.prepare.ledger import ClipSound, remembered
 from studio.prepare.transcripts import GAP, Cue, Transcript
-from studio.project import Project
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
 TIMEOUT = 120.0  # seconds, of one request
@@ -48,16 +47,31 @@ WORDS = "words.jsonl"  # in the project's state: words by recogniser and digest
 PARTS = "parts"  # in the project's state: a folder that is removed once all clips are cut
 
 
-def hear_sentences(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
-    """Add the recognised sentences, with their times, to jobs without a text whose recordings are longer than a clip."""
-    waiting = [job for job in jobs if job.transcript is None and config.has_times]
-    wanting = [job._replace(recogniser=config.source) for job in waiting]
-    folder = project.state / PARTS
+def add_recognised(jobs: Sequence[CuttingJob], options: PrepareOptions) -> list[CuttingJob]:
+    """Add what recognised words say of recordings longer than a clip: a text, or where to divide the one they have.
+
+    Raises DataError if packages are missing, or the endpoint refuses.
+    """
+    jobs = _hear_sentences(jobs, options) if options.texts.has_times else jobs
+    return _recognise_parts(jobs, options)
+
+
+def _cut_parts(jobs: Sequence[CuttingJob], options: PrepareOptions) -> tuple[list[CutRecording], list[ClipSound]]:
+    """Cut the recordings whose words are needed at their pauses, and return them, and the sounds of all parts."""
+    folder = options.project.state / PARTS
     work = partial(cut_parts, folder=folder)
-    recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
-    sounds = [part.sound(folder) for recording in recordings for part in recording.clips]
+    found = stream_parallel(work, jobs, options.num_workers, "cutting at pauses", "recording", 1)
+    recordings = [recording for recording in found if recording]
+    return recordings, [part.sound(folder) for recording in recordings for part in recording.clips]
+
+
+def _hear_sentences(jobs: Sequence[CuttingJob], options: PrepareOptions) -> list[CuttingJob]:
+    """Add the recognised sentences, with their times, to jobs without a text whose recordings are longer than a clip."""
+    config, workers = options.texts, options.num_workers
+    wanting = [job._replace(recogniser=config.source) for job in jobs if job.transcript is None]
+    recordings, sounds = _cut_parts(wanting, options)
     hear = partial(stream_parallel, partial(_timed_words, config=config), workers=workers, title="recognising", chunk=1)
-    words = remembered(project.state / WORDS, sounds, hear, f"{config.source} times ")
+    words = remembered(options.project.state / WORDS, sounds, hear, f"{config.source} times ")
     heard = {r.name: sentences(r, [words[part.digest] for part in r.clips]) for r in recordings}
     return [job._replace(transcript=heard.get(job.source.name, job.transcript)) for job in jobs]
 
@@ -77,18 +91,12 @@ def sentences(recording: CutRecording, words: Sequence[Sequence[Sequence[Any]]])
     return Transcript(RECOGNISED, " ".join(cue.text for cue in cues), tuple(cues)) if cues else None
 
 
-def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
-    """Add the words of their parts to jobs whose text has sentence ends or times, unless their clips exist already.
-
-    Raises DataError if packages are missing, or the endpoint refuses.
-    """
+def _recognise_parts(jobs: Sequence[CuttingJob], options: PrepareOptions) -> list[CuttingJob]:
+    """Add the words of their parts to jobs whose text has sentence ends or times, unless their clips exist already."""
+    config = options.texts
     jobs = [job._replace(recogniser=config.source) if _is_divided_by_words(job) else job for job in jobs]
-    wanting = [job for job in jobs if job.recogniser]
-    folder = project.state / PARTS
-    work = partial(cut_parts, folder=folder)
-    recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
-    sounds = [part.sound(folder) for recording in recordings for part in recording.clips]
-    words = recognise(sounds, config, project.state / WORDS, workers)
+    recordings, sounds = _cut_parts([job for job in jobs if job.recogniser], options)
+    words = recognise(sounds, options)
     of_parts = {recording.name: [words[part.digest] for part in recording.clips] for recording in recordings}
     named = [(job, of_parts.get(job.source.name)) for job in jobs]
     return [job if words is None else _with_words(job, words, config.code) for job, words in named]
@@ -170,7 +178,7 @@ def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, lis
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
     clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
     sounds = [clip.sound(options.project.clips) for clip in clips]
-    words |= recognise(sounds, config, options.project.state / WORDS, options.num_workers, is_last=True)
+    words |= recognise(sounds, options, is_last=True)
     words_of = {recording.name: words for recording in chosen}
     named = [(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings]
     return {r.name: texts_of(r, transcript, found, config.code) for r, transcript, found in named}
@@ -204,19 +212,17 @@ def without_recogniser(path: Path, language: str) -> str:
     )
 
 
-def recognise(
-    sounds: Sequence[ClipSound], config: TextConfig, ledger: Path, workers: int, is_last: bool = False
-) -> dict[str, str]:
-    """Return the words of clips by digest; those in the ledger, a file, are not recognised again.
+def recognise(sounds: Sequence[ClipSound], options: PrepareOptions, is_last: bool = False) -> dict[str, str]:
+    """Return the words of clips by digest; those in the project's ledger are not recognised again.
 
     The last call of a run sorts it. Raises DataError if packages are missing, or the endpoint refuses.
     """
 
     def compute(paths: Sequence[Path]) -> Iterator[str]:
-        return map(plain_text, _recognise_all(paths, config, workers))
+        return map(plain_text, _recognise_all(paths, options.texts, options.num_workers))
 
     tidy = (lambda ledger: sorted(ledger.values)) if is_last else None
-    return remembered(ledger, sounds, compute, f"{config.source} ", tidy)
+    return remembered(options.project.state / WORDS, sounds, compute, f"{options.texts.source} ", tidy)
 
 
 def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from common.errors import DataError, UsageError
 from studio.prepare.arguments import parse_args
 from studio.prepare.clips import CutClip, CutRecording, remove_stale
-from studio.prepare.edits import settings_of
+from studio.prepare.edits import last_settings
 from studio.prepare.ledger import Ledger
 from studio.prepare.levels import Measures
 from studio.prepare.lists import choose_alphabet, select_usable
@@ -128,7 +128,7 @@ def test_settings_of_a_project_that_are_damaged(project: Project, content: str |
     if content is not None:
         project.settings.write_text(content)
     with pytest.raises(DataError, match=message):
-        settings_of(project)
+        last_settings(project)
 
 
 def test_english_needs_no_alphabet_and_other_numbers_are_spelled() -> None:

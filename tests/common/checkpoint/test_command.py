@@ -65,7 +65,7 @@ def test_inspect_tells_what_training_left(model: str, capsys) -> None:
     assert found["parameters"] == sum(parameter.numel() for parameter in built.parameters())
     entries = found["entries"]
     assert (entries["epoch_complete"], entries["best"]) == (True, checkpoint["best"])
-    assert (entries["optimizer"], entries["random_rng_states_all"][:12]) == ("a dict of 2", "a tensor (1, ")
+    assert entries["optimizer"] == "a dict of 2" and entries["random_rng_states_all"].startswith("a tensor (1, ")
     assert entries.keys() == checkpoint.keys() - found.keys() - {"state_dict"}
     shapes = {name: (list(value.shape), str(value.dtype)[6:]) for name, value in built.state_dict().items()}
     assert {each["name"]: (each["shape"], each["dtype"]) for each in found["tensors"]} == shapes

@@ -244,7 +244,7 @@ def test_names_of_clips_are_unique_and_ascii_and_unreadable_files_are_named(tmp_
     slugs = [source.slug.lower() for source in listing.sources]
     assert len(slugs) == len(set(slugs)) == 9
     assert all(slug.isascii() and "/" not in slug for slug in slugs)
-    assert [path.name for path in listing.others] == ["notes.txt"]
+    assert [file.name for file in listing.others] == ["notes.txt"]
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "c.wav" and mode == os.R_OK)
     assert find_sources(tmp_path).problems == [f"{tmp_path}/c.wav: cannot be read (Permission denied)"]
 

@@ -77,7 +77,7 @@ def test_english_that_is_none_asks_for_the_language(tmp_path: Path) -> None:
     wrong = [ClipText("Marque ocho.", "a.txt", "the other one is here", 1.0, 0.9)] * 6
     for texts in (rare, wrong):
         with pytest.raises(DataError, match=r"taken for English, but .*add --language CODE"):
-            refuse_gibberish(texts, options_of(tmp_path))
-        refuse_gibberish(texts, options_of(tmp_path, "en"))  # it was said
-    refuse_gibberish(plain, options_of(tmp_path))
-    refuse_gibberish([text._replace(words_wrong=0.2) for text in wrong], options_of(tmp_path))
+            refuse_gibberish([texts], options_of(tmp_path))
+        refuse_gibberish([texts], options_of(tmp_path, "en"))  # it was said
+    refuse_gibberish([plain], options_of(tmp_path))
+    refuse_gibberish([[text._replace(words_wrong=0.2) for text in wrong]], options_of(tmp_path))

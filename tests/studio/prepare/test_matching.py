@@ -26,7 +26,7 @@ def match(folder: Path, recordings: str, **files: str | bytes) -> Matches:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     listing = find_sources(folder)
-    return find_transcripts(folder, listing.sources, listing.others, "en")
+    return find_transcripts(listing, "en")
 
 
 def texts(found: Matches) -> dict[str, str]:

@@ -13,9 +13,10 @@ import soundfile
 
 from common.errors import DataError
 from studio.prepare import texts
-from studio.prepare.arguments import TextConfig
+from studio.prepare.arguments import PrepareOptions, TextConfig
 from studio.prepare.ledger import ClipSound, Ledger
 from studio.prepare.texts import recognise
+from studio.project import Project
 
 httpx = pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
 
@@ -51,7 +52,8 @@ CONFIG = TextConfig(language="de", **ENDPOINT)
 
 
 def recognise_sounds(sounds: list[ClipSound], folder: Path, config: TextConfig = CONFIG) -> dict[str, str]:
-    return recognise(sounds, config, folder / "words.jsonl", 1)
+    project = Project(name="x", projects=folder)
+    return recognise(sounds, PrepareOptions(project=project, texts=config, num_workers=1))
 
 
 def test_each_clip_is_sent_once(endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
@@ -66,7 +68,7 @@ def test_each_clip_is_sent_once(endpoint, sounds: list[ClipSound], tmp_path: Pat
         assert part in first.content
     recognise_sounds(sounds, tmp_path, replace(CONFIG, transcriber_model="another"))
     assert len(endpoint.requests) == 4
-    assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
+    assert b"secret" not in (tmp_path / "x/state/words.jsonl").read_bytes()
 
 
 def test_a_busy_endpoint_is_asked_again_and_none_is_an_error(endpoint, sounds, tmp_path: Path, monkeypatch) -> None:
@@ -92,5 +94,5 @@ def test_refusals_are_one_error_and_words_so_far_are_stored(endpoint, sounds, tm
     endpoint.plan = [(200, b'{"text": "first"}'), answer]
     with pytest.raises(DataError, match=message):
         recognise_sounds(sounds, tmp_path)
-    with Ledger(tmp_path / "words.jsonl") as ledger:
+    with Ledger(tmp_path / "x/state/words.jsonl") as ledger:
         assert list(ledger.values.values()) == ["first"]
