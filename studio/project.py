@@ -19,6 +19,7 @@ from common.system import lock_for_process
 
 ROOT = Path(__file__).resolve().parents[1]  # of the code
 PROJECTS = Path("output/studio")  # default of --projects
+VALIDATION = 0.05  # share of the clips
 # Of every file in a zip, so that equal folders make equal ones: the earliest date that a zip can have, and the permissions.
 EARLIEST, MODE = (1980, 1, 1, 0, 0, 0), 0o644 << 16
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a folder, and a part of file names
@@ -100,6 +101,23 @@ def read_settings(project: Project) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         again = project.command("studio.prepare", "FOLDER", "--name")
         raise DataError(f"{path}: cannot be used ({error}); run {again} again") from None
+
+
+def last_settings(project: Project) -> dict[str, Any]:
+    """Return the settings of the last run. Raises DataError if they are missing, damaged, or lack the entries that edits need."""
+    path, settings = project.settings, read_settings(project)
+    again = project.command("studio.prepare", "FOLDER", "--name")
+    try:
+        language, rate = settings["texts"]["language"], settings["cutting"]["sampling_rate"]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path}: cannot be used (no entry {error}); run {again} again") from None
+    if not isinstance(language, str) or type(rate) is not int or rate < 1:
+        found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
+        raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run {again} again")
+    validation = settings.setdefault("validation", VALIDATION)
+    if not isinstance(validation, (int, float)) or not validation > 0:
+        raise DataError(f"{path}: validation {validation!r}, expected a number of clips or a share; run {again} again")
+    return settings
 
 
 def recogniser_of(project: Project) -> RecogniserConfig:

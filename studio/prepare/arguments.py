@@ -13,10 +13,9 @@ from common.errors import UsageError
 from common.options import argument, flag_of, option, parse_options, section, values_of
 from common.quality.recogniser import ENGLISH, RecogniserConfig
 from studio.prepare.levels import BELOW_SPEECH
-from studio.project import Project
+from studio.project import VALIDATION, Project
 
 KEY_VARIABLE = "TRANSCRIBER_API_KEY"  # in the environment
-VALIDATION = 0.05  # share of the clips
 FAULTS = "faults: limits beyond which a clip has one"  # a heading of the help
 DESCRIPTION = """Make training data from a folder of recordings.
 

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from common.errors import DataError, join_problems
 from studio.prepare import report, review
-from studio.prepare.arguments import VALIDATION
 from studio.prepare.lists import choose_alphabet, select_usable, training_problems, write_corpus
-from studio.project import Project, read_settings
-
-
-def last_settings(project: Project) -> dict[str, Any]:
-    """Return the settings of the last run. Raises DataError if they are missing, damaged, or lack the entries that edits need."""
-    path, settings = project.settings, read_settings(project)
-    again = project.command("studio.prepare", "FOLDER", "--name")
-    try:
-        language, rate = settings["texts"]["language"], settings["cutting"]["sampling_rate"]
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{path}: cannot be used (no entry {error}); run {again} again") from None
-    if not isinstance(language, str) or type(rate) is not int or rate < 1:
-        found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
-        raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run {again} again")
-    validation = settings.setdefault("validation", VALIDATION)
-    if not isinstance(validation, (int, float)) or not validation > 0:
-        raise DataError(f"{path}: validation {validation!r}, expected a number of clips or a share; run {again} again")
-    return settings
+from studio.project import Project, last_settings
 
 
 class Edit(NamedTuple):
@@ -44,7 +26,8 @@ def apply_edits(
     `edits` of the page, by clip, go into the table too. `validation` is a number of clips or a share; None means as in the last
     run. Raises one DataError for all unusable rows, by line or, with `edits`, by clip; then no file has changed.
     """
-    path, settings = project.require(project.review, "studio.prepare FOLDER --name"), last_settings(project)
+    path = project.require(project.review, "studio.prepare FOLDER --name")
+    settings = last_settings(project)
     proposals = review.read_proposals(project.proposals)
     table, faults = review.parse_review(path)
     for line, row in table.items():
@@ -52,7 +35,9 @@ def apply_edits(
             table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))
     faults |= review.check_rows(table, proposals)
     accepted = review.accept_rows(table, proposals)
-    rows, chosen = list(accepted.values()), select_usable(list(accepted.values()))
+    rows = list(accepted.values())
+    n_edited = review.carry_edits(proposals, rows, proposals).n_edited
+    chosen = select_usable(rows)
     alphabet = choose_alphabet([row.text for row in chosen], settings["texts"]["language"])
     if not faults:
         refused = training_problems(project, chosen, alphabet, settings["cutting"]["sampling_rate"])
@@ -66,5 +51,4 @@ def apply_edits(
         review.write_review(path, rows)
     settings["validation"] = validation or settings["validation"]
     corpus = write_corpus(project, rows, settings, alphabet)
-    n_edited = review.carry_edits(proposals, rows, proposals).n_edited
     return report.summary(project, review.CarriedEdits(rows, n_edited, []), corpus)

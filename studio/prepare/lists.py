@@ -19,9 +19,9 @@ from common.progress import counted
 from common.quality.recogniser import ENGLISH as ENGLISH_CODE
 from common.reading.multilingual import PREFIX, find_left, numbers_cleaner
 from models import acoustic_spec
-from studio.prepare.arguments import VALIDATION, PrepareOptions
+from studio.prepare.arguments import PrepareOptions
 from studio.prepare.review import YES, ClipRow
-from studio.project import Project
+from studio.project import VALIDATION, Project
 
 PAD = "_"  # the first symbol of every alphabet
 LARGEST = 200  # symbols; a script with more has signs for syllables or words

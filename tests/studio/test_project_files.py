@@ -8,7 +8,6 @@ import pytest
 from common.errors import DataError, UsageError
 from studio.prepare.arguments import parse_args
 from studio.prepare.clips import CutClip, CutRecording, remove_stale
-from studio.prepare.edits import last_settings
 from studio.prepare.ledger import Ledger
 from studio.prepare.levels import Measures
 from studio.prepare.lists import choose_alphabet, select_usable
@@ -19,6 +18,7 @@ from studio.project import (
     check_inside,
     create_project,
     find_project,
+    last_settings,
     list_projects,
     recogniser_of,
     speaking_command,
