@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ import numpy as np
 from common.arguments import add_audio_arguments, copy_arguments, positive
 from common.audio.stft import AudioConfig
 from common.data.pictures import DPI, save_figure
-from common.data.report import OUTLIER_DEVIATIONS, Floats, MeasuredClip, describe, outliers, survey
+from common.data.report import Floats, MeasuredClip, describe, outliers, quantities, survey
 from common.errors import DataError, UsageError, exit_on_user_error, listed
 from common.options import from_options
 from common.parser import Parser
@@ -36,9 +36,7 @@ if TYPE_CHECKING:  # Matplotlib is used as in common.data.pictures: Agg only, im
 
 PICTURE = "dataset_report.png"
 IN_VIEW = 8.0  # median absolute deviations; values farther out share the outermost bars
-LONG_SILENCE = 0.5  # s
-BINS = 40
-COLOURS = ("#4C78A8", "#F2A93B", "#E45756")
+BINS, COLOUR = 40, "#4C78A8"
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -93,59 +91,27 @@ def draw(clips: Sequence[MeasuredClip], filelists: Sequence[Path], picture: Path
 
 
 def plot_clips(clips: Sequence[MeasuredClip], title: str) -> Figure:
-    """Draw at least one clip's measurements: histograms above, characters over duration and the ends' silence below."""
+    """Draw a histogram of each quantity of the report, of at least one clip."""
     from matplotlib.figure import Figure
 
-    sounds = [clip.sound for clip in clips]
-    durations = np.array([sound.duration for sound in sounds])
-    characters = np.array([clip.characters for clip in clips], float)
-    figure = Figure(figsize=(13, 7.6), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(13, 6.4), dpi=DPI, layout="constrained")
     figure.suptitle(title, fontsize=13, parse_math=False)  # a filelist's name may contain $x$
-    axes = figure.subplot_mosaic([["duration", "pace", "level"], ["scatter", "scatter", "silence"]])
-    _draw_histogram(axes["duration"], "duration (s)", {"clips": durations})
-    _draw_histogram(axes["pace"], "characters a second", {"clips": characters / durations})
-    levels = {"RMS": np.array([sound.rms for sound in sounds]), "peak": np.array([sound.peak for sound in sounds])}
-    _draw_histogram(axes["level"], "level (dBFS)", levels)
-    ends = {
-        "beginning": np.array([sound.leading_silence for sound in sounds]),
-        "end": np.array([sound.trailing_silence for sound in sounds]),
-    }
-    _draw_histogram(axes["silence"], "silence at the ends (s)", ends, LONG_SILENCE)
-    _draw_scatter(axes["scatter"], durations, characters)
+    for axes, (name, (_, values)) in zip(figure.subplots(2, 4).flat, quantities(clips).items(), strict=True):
+        _draw_histogram(axes, name, values)
     return figure
 
 
-def _draw_histogram(axes: Axes, title: str, values: Mapping[str, Floats], least: float = 0.0) -> None:
-    """Draw the finite values of each name, with its median; silence has no level. All values within `least` of it are in view."""
-    finite = {name: found[np.isfinite(found)] for name, found in values.items()}
-    if together := np.concatenate(list(finite.values())).tolist():
-        median, deviation, *_ = outliers(np.array(together))
-        reach = max(IN_VIEW * deviation, least) or np.inf
-        shown = np.clip(together, median - reach, median + reach)
-        moved = int((shown != together).sum())
-        edges = np.histogram_bin_edges(shown, BINS).tolist()
-        for colour, (name, found) in zip(COLOURS, finite.items(), strict=False):
-            label = f"{name}, median {np.median(found):.2f}"
-            inside = np.clip(found, edges[0], edges[-1])
-            axes.hist(inside, edges, color=colour, alpha=0.6, label=label)
+def _draw_histogram(axes: Axes, name: str, values: Floats) -> None:
+    """Draw the finite values and their median; silence has no level."""
+    if len(finite := values[np.isfinite(values)]):
+        median, deviation, *_ = outliers(finite)
+        reach = IN_VIEW * deviation or np.inf
+        shown = np.clip(finite, median - reach, median + reach)
+        moved = int((shown != finite).sum())
+        axes.hist(shown, BINS, color=COLOUR)
+        axes.axvline(median, color="0.2", linewidth=1)
         axes.set_xlabel(f"outermost bars: {moved} from farther out" if moved else "")
-        axes.legend()
-    axes.set(title=title, ylabel="clips")
-
-
-def _draw_scatter(axes: Axes, durations: Floats, characters: Floats) -> None:
-    """Draw a dot for each clip, and a ring around outliers of duration and of pace."""
-    size = float(np.clip(12000 / len(durations), 5, 26))  # pt²; small enough to keep thousands of clips apart
-    axes.scatter(durations, characters, s=size, color=COLOURS[0], alpha=0.55, linewidths=0)
-    kinds = {"duration": durations, "characters a second": characters / durations}
-    for number, (name, values) in enumerate(kinds.items(), 1):
-        far = outliers(values).indices
-        label = f"outliers of {name}, beyond {OUTLIER_DEVIATIONS:g} MADs: {len(far)}"
-        x, y = durations[far], characters[far]
-        axes.scatter(x, y, s=40 * number, facecolors="none", edgecolors=COLOURS[number], label=label)
-    axes.set(xlim=(0, None), ylim=(0, None), title="duration against characters")
-    axes.set(xlabel="duration (s)", ylabel="characters of the text")
-    axes.legend(loc="upper left")
+    axes.set(title=name, ylabel="clips")
 
 
 if __name__ == "__main__":

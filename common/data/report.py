@@ -284,21 +284,26 @@ def _files(found: Survey) -> Iterator[str]:
             yield table("<>", (name, "files"), counts.most_common())
 
 
+def quantities(clips: Sequence[MeasuredClip]) -> dict[str, tuple[int, Floats]]:
+    """Return what is told of clips (C,), by name: the decimals to show, and the value of each (C,)."""
+    values: dict[str, tuple[int, list[float]]] = {
+        "duration (s)": (2, [clip.sound.duration for clip in clips]),
+        "words": (0, [clip.words for clip in clips]),
+        "characters": (0, [clip.characters for clip in clips]),
+        "characters a second": (1, [clip.pace for clip in clips]),
+        "level, RMS (dBFS)": (1, [clip.sound.rms for clip in clips]),
+        "peak (dBFS)": (1, [clip.sound.peak for clip in clips]),
+        "silence at the beginning (s)": (2, [clip.sound.leading_silence for clip in clips]),
+        "silence at the end (s)": (2, [clip.sound.trailing_silence for clip in clips]),
+    }
+    return {name: (digits, np.array(found, np.float64)) for name, (digits, found) in values.items()}
+
+
 def _quantities(clips: Sequence[MeasuredClip]) -> str:
-    quantities: tuple[tuple[str, int, list[float]], ...] = (
-        ("duration (s)", 2, [clip.sound.duration for clip in clips]),
-        ("words", 0, [clip.words for clip in clips]),
-        ("characters", 0, [clip.characters for clip in clips]),
-        ("characters a second", 1, [clip.pace for clip in clips]),
-        ("level, RMS (dBFS)", 1, [clip.sound.rms for clip in clips]),
-        ("peak (dBFS)", 1, [clip.sound.peak for clip in clips]),
-        ("silence at the beginning (s)", 2, [clip.sound.leading_silence for clip in clips]),
-        ("silence at the end (s)", 2, [clip.sound.trailing_silence for clip in clips]),
-    )
     # + 0.0, so that a peak that rounds to zero is not printed as -0.0
     rows = [
         (name, *(f"{round(v, digits) + 0.0:.{digits}f}" for v in _spread(values)))
-        for name, digits, values in quantities
+        for name, (digits, values) in quantities(clips).items()
     ]
     note = (
         "  0 dBFS: every sample at full scale. "
@@ -307,10 +312,10 @@ def _quantities(clips: Sequence[MeasuredClip]) -> str:
     return table("<>>>>>>", ("", "least", "5 %", "median", "mean", "95 %", "most"), rows) + "\n" + note
 
 
-def _spread(values: Sequence[float]) -> tuple[float, ...]:
+def _spread(values: Floats) -> tuple[float, ...]:
     # not interpolated, since one value may be -inf dB
     low, high = np.quantile(values, (0.05, 0.95), method="inverted_cdf")
-    return min(values), low, float(np.median(values)), float(np.mean(values)), high, max(values)
+    return values.min(), low, float(np.median(values)), values.mean(), high, values.max()
 
 
 def _name_clips(title: str, found: Sequence[tuple[MeasuredClip, Sequence[Any]]], extra: Sequence[str]) -> str:
@@ -351,15 +356,13 @@ def _repetitions(clips: Sequence[MeasuredClip]) -> str:
 
 
 def _outliers(clips: Sequence[MeasuredClip]) -> Iterator[str]:
-    for name, unit, values in (
-        ("Duration", "s", [clip.sound.duration for clip in clips]),
-        ("Characters a second", "", [clip.pace for clip in clips]),
-    ):
-        far = outliers(np.array(values))
+    for name in ("duration (s)", "characters a second"):
+        _, values = quantities(clips)[name]
+        far = outliers(values)
         found = [(clips[i], (f"{values[i]:.2f}", f"{far.deviations[i]:.2f}")) for i in far.indices]
-        around = f"{far.median:.2f} {unit}".rstrip()
-        title = f"{name} beyond {OUTLIER_DEVIATIONS:g} MADs of {far.deviation:.2f} from the median of {around}"
-        yield _name_clips(title, found, (name.lower(), "MADs off"))
+        around = f"{far.deviation:.2f} from the median of {far.median:.2f}"
+        title = f"{name.capitalize()} beyond {OUTLIER_DEVIATIONS:g} MADs of {around}"
+        yield _name_clips(title, found, (name, "MADs off"))
 
 
 def _limits(clips: Sequence[MeasuredClip]) -> Iterator[str]:

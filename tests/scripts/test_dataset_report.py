@@ -86,7 +86,7 @@ def test_what_stands_out_is_named(corpus: Path) -> None:
         (body,) = [lines for name, lines in sections.items() if name.startswith(title)]
         return [re.split(r"\s{2,}", line.strip()) for line in body[1:]]
 
-    assert [row[2:] for row in rows("Duration beyond 5 MADs")] == [[where[0], "long.wav"], [where[1], "short.wav"]]
+    assert [row[2:] for row in rows("Duration (s) beyond 5 MADs")] == [[where[0], "long.wav"], [where[1], "short.wav"]]
     assert rows("Texts of over 200") == [["201", where[0], "long.wav"]]
     assert rows("Longer than 11 s") == [["12.50", where[0], "long.wav"]]
     assert rows("Shorter than 0.3 s") == [["0.20", where[1], "short.wav"]]
