@@ -116,7 +116,7 @@ def find_corpus(
         path = dataset_path / name / "prompts"
         if subprocess.run(["bash", str(PROMPTS), str(path.parent)]).returncode:
             raise DataError(f"{PROMPTS.name}: failed, see above")
-    return name, recordings.read_layout(path) if path.is_dir() else recordings.read_list(path, dataset_path)
+    return name, recordings.read_rows(path, dataset_path)
 
 
 def choose_clips(rows: recordings.Rows, args: RecordingsOptions) -> recordings.Clips:

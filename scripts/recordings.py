@@ -18,7 +18,7 @@ from common.audio.audio_processing import check_header
 from common.audio.stft import AudioConfig
 from common.data.parallel import run_parallel
 from common.data.sources import Names, SourceFile, find_files, find_sources
-from common.data.tables import WANTED, Table, read_table
+from common.data.tables import WANTED, read_table
 from common.errors import DataError, UsageError, shorten_list
 from common.files import make_folder, writing
 from common.options import option
@@ -94,69 +94,57 @@ class CheckedClip(NamedTuple):
 Clips = dict[Recording, CheckedClip]
 
 
-def read_layout(folder: Path) -> Rows:
-    """Read folder/metadata.csv, a table that names recordings in the folder, as LJSpeech's: `id|raw text|normalised text`.
+def read_rows(path: Path, dataset_path: Path) -> Rows:
+    """Read the recordings that a folder's metadata.csv or a list names, and the problems of all rows.
 
-    Raises DataError if metadata.csv is missing or has no rows.
+    Two clips with one name, such as A.wav and A.flac, would share a copy and a mel. Raises DataError for a table that is missing
+    or has no rows, and for a list that names no file and may be prose.
     """
-    hint = "; python -m studio.prepare FOLDER reads recordings with other texts or none"
-    path = folder / "metadata.csv"
-    table = _read_rows(path, hint)
-    places = {source.name: source.path for source in find_sources(folder).sources}
-    names = Names(places)
-
-    def place_of(identifier: str) -> tuple[Path, str]:
-        found = names.find(identifier)
-        files = [name for name in found if name.lower().endswith(TRAINED)] or found
-        if not files:
-            return folder / identifier, f"no recording {identifier} in {folder}"
-        several = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
-        return places[files[0]], several if len(files) > 1 else ""
-
-    return _rows_of(path, table, [place_of(identifier) for identifier, _ in table.rows.values()])
-
-
-def read_list(path: Path, dataset_path: Path) -> Rows:
-    """Read rows `path|text`; paths are relative to the list's own folder or, if no file is there, to `dataset_path`.
-
-    Raises DataError if the list is missing, has no rows, or names no file and may be prose.
-    """
-    table = _read_rows(path)
-    files, base = [file for file, _ in table.rows.values()], path.parent
-    found = find_files(base, files)
-    if not any(found):
-        found, base = find_files(dataset_path, files), dataset_path
-    if table.may_be_prose and not any(found):
-        raise DataError(f"{path}: names no file under {path.parent} or {dataset_path}; expected rows path|text")
-    places = [(place or base / file, "" if place else f"no file {base / file}") for place, file in zip(found, files)]
-    return _rows_of(path, table, places)
-
-
-def _read_rows(path: Path, hint: str = "") -> Table:
-    """Read a table. Raises DataError for one that is missing, with a hint, or has no rows."""
-    if not path.exists():
-        raise DataError(f"{path}: no such file; {WANTED}{hint}")
-    table = read_table(path)
+    place = path / "metadata.csv" if path.is_dir() else path
+    if not place.exists():
+        other = "python -m studio.prepare FOLDER reads recordings with other texts or none"
+        raise DataError(f"{place}: no such file; {WANTED}; {other}")
+    table = read_table(place)
     if not table.rows and not table.problems:
-        raise DataError(f"{path}: no rows in it; {WANTED}")
-    return table
-
-
-def _rows_of(path: Path, table: Table, places: Sequence[tuple[Path, str]]) -> Rows:
-    """Return the recordings of a table, given the file of each row or what is wrong with it, and all problems of its rows.
-
-    Two clips with one name, such as A.wav and A.flac, would share a copy and a mel.
-    """
-    rows = Rows(path, [], dict(table.problems), table.note.removeprefix("; "))
+        raise DataError(f"{place}: no rows in it; {WANTED}")
+    named = [identifier for identifier, _ in table.rows.values()]
+    files = _named_below(path, named) if path.is_dir() else _listed(path, named, dataset_path)
+    if table.may_be_prose and not path.is_dir() and all(problem for _, problem in files):
+        raise DataError(f"{path}: names no file under {path.parent} or {dataset_path}; expected rows path|text")
+    rows = Rows(place, [], dict(table.problems), table.note.removeprefix("; "))
     first: dict[str, int] = {}
-    for (line, (_, text)), (place, problem) in zip(table.rows.items(), places, strict=True):
-        recording = Recording(line - 1, place, text)
+    for (line, (_, text)), (file, problem) in zip(table.rows.items(), files, strict=True):
+        recording = Recording(line - 1, file, text)
         rows.recordings.append(recording)
         earlier = first.setdefault(recording.name, recording.row)
         shared = f"a clip named {recording.name} is in row {earlier + 1}, too" if earlier != recording.row else ""
         for found in filter(None, (problem, "" if text else "no text", shared)):
             add_problem(rows.problems, recording.row, found)
     return rows
+
+
+def _named_below(folder: Path, named: Sequence[str]) -> list[tuple[Path, str]]:
+    """Return the recording in a folder that each identifier names, and "" or the problem with it."""
+    places = {source.name: source.path for source in find_sources(folder).sources}
+    names, found = Names(places), []
+    for identifier in named:
+        matches = names.find(identifier)
+        files = [name for name in matches if name.lower().endswith(TRAINED)] or matches
+        problem = ""
+        if not files:
+            problem = f"no recording {identifier} in {folder}"
+        elif len(files) > 1:
+            problem = f"{identifier} names {' and '.join(files)}, expected one; write the id with its ending"
+        found.append((places[files[0]] if files else folder / identifier, problem))
+    return found
+
+
+def _listed(path: Path, named: Sequence[str], dataset_path: Path) -> list[tuple[Path, str]]:
+    """Return the files of a list, in its own folder or, if none is there, in `dataset_path`, and "" or the problem with each."""
+    found, base = find_files(path.parent, named), path.parent
+    if not any(found):
+        found, base = find_files(dataset_path, named), dataset_path
+    return [(file or base / name, "" if file else f"no file {base / name}") for file, name in zip(found, named)]
 
 
 def add_problem(problems: dict[int, str], row: int, problem: str) -> None:

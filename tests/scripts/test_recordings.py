@@ -17,14 +17,14 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_a
         save(tmp_path / "wavs" / name, tone(0.1))
     rows = ["a|In 1455|In fourteen fifty-five", "b|two|", "c| three ", "./d.e.wav|“four”", "C:\\wavs\\e\u0301.mp3|five"]
     (tmp_path / "metadata.csv").write_bytes(("\ufeff" + "\r\n".join(rows) + "\r\n\n").encode())
-    found = recordings.read_layout(tmp_path)
+    found = recordings.read_rows(tmp_path, tmp_path)
     texts = {"a.wav": "In fourteen fifty-five", "b.flac": "two", "c.ogg": "three", "d.e.wav": "“four”", "É.WAV": "five"}
     assert found.problems == {} and {r.path.name: r.text for r in found.recordings} == texts
     assert [(r.row, r.name) for r in found.recordings] == list(enumerate(("a", "b", "c", "d.e", "É")))
     (tmp_path / "wavs" / "a.m4a").touch()  # beside a.wav, which training reads
     (tmp_path / "metadata.csv").write_text("a|one\na\n|x\ne|two\na|\n\na|1|2|3")
     rows = "expected rows id|text, or headings such as file and text"
-    assert recordings.read_layout(tmp_path).problems == {
+    assert recordings.read_rows(tmp_path, tmp_path).problems == {
         **{row: f"'{text}', {rows}" for row, text in ((1, "a"), (2, "|x"), (6, "a|1|2|3"))},
         3: f"no recording e in {tmp_path}",
         4: "no text; a clip named a is in row 1, too",
@@ -52,7 +52,7 @@ def test_a_third_column_is_the_text_unless_it_is_none(tmp_path: Path, third, tex
         save(tmp_path / "wavs" / f"{name}.wav", tone(0.1))
     rows = zip("abcd", TEXTS, third, strict=True)
     (tmp_path / "metadata.csv").write_text("".join(f"{name}|{text}|{other}\n" for name, text, other in rows))
-    found = recordings.read_layout(tmp_path)
+    found = recordings.read_rows(tmp_path, tmp_path)
     assert [recording.text for recording in found.recordings] == list(texts)
     assert sorted(found.problems) == refused
     assert all("in the third column, expected the normalised text of" in line for line in found.problems.values())
@@ -65,7 +65,7 @@ def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
         save(tmp_path / "wavs" / name, tone(0.1))
     save(tmp_path / "copies" / "b.ogg", tone(0.1))  # those in wavs/ come first
     (tmp_path / "metadata.csv").write_text("a|one\nb.ogg|two\nb.wav|three\n")
-    found = recordings.read_layout(tmp_path)
+    found = recordings.read_rows(tmp_path, tmp_path)
     assert found.problems == {
         0: "a names wavs/a.flac and wavs/a.wav, expected one; write the id with its ending",
         2: "a clip named b is in row 2, too",
@@ -77,7 +77,7 @@ def test_lists_that_cannot_be_read(tmp_path: Path) -> None:
         if content:
             (tmp_path / "metadata.csv").write_text(content)
         with pytest.raises(DataError, match=rf"metadata\.csv: .*{message}"):
-            recordings.read_layout(tmp_path)
+            recordings.read_rows(tmp_path, tmp_path)
 
 
 def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path) -> None:
@@ -85,15 +85,15 @@ def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path)
     path.parent.mkdir()
     path.write_text("clips/a.wav|one\nClips\\B.WAV|two\nx|y|z|w\n")
     save(tmp_path / "data" / "clips" / "a.wav", tone(0.1))
-    found = recordings.read_list(path, tmp_path / "data")
+    found = recordings.read_rows(path, tmp_path / "data")
     assert found.recordings[0].path == tmp_path / "data" / "clips" / "a.wav"
     assert sorted(found.problems) == [1, 2] and found.problems[1] == f"no file {tmp_path}/data/Clips\\B.WAV"
     save(tmp_path / "lists" / "clips" / "b.wav", tone(0.1))
-    found = recordings.read_list(path, tmp_path / "data")
+    found = recordings.read_rows(path, tmp_path / "data")
     assert found.recordings[1].path == tmp_path / "lists" / "clips" / "b.wav"
     assert found.problems[0] == f"no file {tmp_path}/lists/clips/a.wav"
     save(tmp_path / "lists" / "clips" / "B.wav", tone(0.1))  # now it may be either
-    assert 1 in recordings.read_list(path, tmp_path / "data").problems
+    assert 1 in recordings.read_rows(path, tmp_path / "data").problems
 
 
 def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
