@@ -39,6 +39,7 @@ from common.checkpoint.tensors import checksum
 from common.errors import DataError, exit_on_user_error
 from common.parser import Parser
 from common.progress import show_progress
+from studio.train.progress import RunLog
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE, GIVEN = 10.0, 300.0  # seconds to end after a request, and after what is no request
@@ -96,14 +97,13 @@ def kill(processes: list[psutil.Process]) -> None:
 
 def read_steps(folder: Path) -> tuple[int, int, int]:
     """Return the steps in a log, those of the newest checkpoint, and the number of unreadable files."""
-    log, saved, unreadable = folder / "nvlog.json", [0], 0
+    saved, unreadable = [0], 0
     for path in [*folder.glob("*.pt"), *folder.glob("*.safetensors")]:
         try:
             saved.append(load_checkpoint(path).get("iteration", 0))
         except DataError:
             unreadable += path.exists()
-    places = re.findall(r'"glob_iter/iters_per_epoch": "(\d+)', log.read_text()) if log.exists() else []
-    return int(places[-1]) + 1 if places else 0, max(saved), unreadable
+    return RunLog.read(folder / "nvlog.json").step, max(saved), unreadable
 
 
 def digest(folder: Path) -> str:

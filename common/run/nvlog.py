@@ -8,6 +8,7 @@ main rank has an NvLog and the others a Log, so that callers need not know the r
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ PREFIX = "DLLL "
 RECORD = "DLL "  # start of the lines on stdout that repeat a record
 PARAMETER = "PARAMETER"
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
+PLACE, COUNTS = "glob_iter/iters_per_epoch", re.compile(r"(\d+)/(\d+)")  # of a step of training
 
 
 class Metric(NamedTuple):
@@ -263,13 +265,20 @@ class NvLog(Log):
         return format(value, spec or ("d" if isinstance(value, Integral) else ".6g"))
 
 
-def parse_line(line: str) -> dict[str, Any] | None:
-    """Parse the record of a line; None where it has none."""
-    try:
-        record = parse_json(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+def records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the records among the lines of a log; what is none is passed over."""
+    for line in lines:
+        with suppress(ValueError):
+            record = parse_json(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
+            if isinstance(record, dict):
+                yield record
+
+
+def place_of(record: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the steps before that of a record, and the steps of an epoch; None where it is of no step of training."""
+    data = record.get("data")
+    found = COUNTS.fullmatch(str(data.get(PLACE, ""))) if isinstance(data, dict) else None
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _json_safe(value: Any) -> Any:
@@ -298,7 +307,7 @@ def _end_last_line(file: BinaryIO) -> None:
     content = file.read()
     start = content.rfind(b"\n") + 1
     line = content[start:].decode(errors="replace")
-    if (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None:  # of a killed run
+    if (line.startswith(PREFIX) or PREFIX.startswith(line)) and not [*records([line])]:  # of a killed run
         file.truncate(start)
     elif line:
         file.write(b"\n")

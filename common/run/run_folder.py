@@ -29,7 +29,7 @@ import psutil
 from common.checkpoint.files import best_path, find_all, find_final_weights
 from common.errors import DataError, UsageError, explain_refusal, listed, printable
 from common.files import make_folder, move_aside, parse_json
-from common.run.nvlog import PARAMETER, PREFIX, parse_line
+from common.run.nvlog import PARAMETER, place_of, records
 from common.system import BINARY, NO_FOLLOW, lock_for_process, read_start, remove_locked
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
@@ -192,10 +192,7 @@ def read_head(path: Path) -> LogHead:
     """Read a log up to the record that names its model; lines that are no records are passed over."""
     began = None
     with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            record = parse_line(line)
-            if not record:
-                continue
+        for record in records(file):
             began = str(record.get("timestamp", "")) if began is None else began
             data = record.get("data")
             if record.get("step") == PARAMETER and isinstance(data, dict) and "model_name" in data:
@@ -205,6 +202,6 @@ def read_head(path: Path) -> LogHead:
 
 def holds_step(path: Path, steps_done: int) -> bool:
     """Return True if a log has the record of the optimizer step with this number, counted from 1."""
-    record = re.compile(rb'"glob_iter/iters_per_epoch": "%d/' % (steps_done - 1))
-    with path.open("rb") as file:
-        return any(line.startswith(PREFIX.encode()) and record.search(line) for line in file)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        likely = (line for line in file if f'"{steps_done - 1}/' in line)  # the others need not be parsed
+        return any((place_of(record) or (0,))[0] == steps_done - 1 for record in records(likely))

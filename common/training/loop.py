@@ -20,7 +20,7 @@ from common.errors import DataError
 from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import SaveTimer, StopRequest
-from common.run.nvlog import Log
+from common.run.nvlog import PLACE, Log
 from common.spec import ModelBatch
 from common.training import sharding
 from common.training.optimization import clip_gradients, set_rate, train_mode
@@ -291,7 +291,7 @@ def fault_elsewhere() -> DataError:
 def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_epoch: int, log: Log) -> None:
     rate = result.items / seconds
     data: dict[str, float | str] = {
-        "glob_iter/iters_per_epoch": f"{state.progress.iteration - 1}/{per_epoch}",
+        PLACE: f"{state.progress.iteration - 1}/{per_epoch}",
         "train_loss": result.loss,
         "train_items_per_sec": rate,
         "train_iter_items/sec": rate,

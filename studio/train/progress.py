@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from common.progress import MINUTE, duration
-from common.run.nvlog import NON_FINITE, parse_line
+from common.run.nvlog import NON_FINITE, place_of, records
 from common.training.checkup import LOGGED_AS
 from common.training.options import TrainOptions
 
 LOG = "nvlog.json"  # of a model's run folder
 REPORT = "Report of epoch"
 EVERY = 60.0  # seconds between lines; a report has its line at once
-PLACE_NAME = "glob_iter/iters_per_epoch"
-PLACE = re.compile(r"(\d+)/(\d+)")  # steps before this one, and steps of an epoch
 MEASURE = "evaluation_"
 RECENT = 50  # steps from which the time left is estimated
 DECIMAL = re.compile(r"\d+\.\d+")  # NvLog writes its own times as texts
@@ -92,10 +90,9 @@ class RunLog:
             return False
         complete = content[: content.rfind(b"\n") + 1]
         self._position += len(complete)
-        for line in complete.decode("utf-8", "replace").split("\n"):
-            record = parse_line(line)
-            if record and record.get("type") == "LOG" and isinstance(record.get("data"), dict):
-                self._add(record.get("step"), record["data"])
+        for record in records(complete.decode("utf-8", "replace").split("\n")):
+            if record.get("type") == "LOG" and isinstance(record.get("data"), dict):
+                self._add(record.get("step"), record["data"], place_of(record))
                 self._count(number(record.get("elapsedtime")))
         return bool(complete)
 
@@ -105,14 +102,13 @@ class RunLog:
             self.seconds += elapsed - self._clock if elapsed >= self._clock else elapsed
             self._clock = elapsed
 
-    def _add(self, step: Any, data: dict[str, Any]) -> None:
+    def _add(self, step: Any, data: dict[str, Any], place: tuple[int, int] | None) -> None:
         """Add a record of a step [epoch, iteration], of a validation [epoch], or of the end of a run []."""
         if not isinstance(step, list) or not all(type(part) is int for part in step):
             return
         self.finished = not step
-        place = PLACE.fullmatch(str(data.get(PLACE_NAME, "")))
         if len(step) == 2 and place and "train_loss" in data:
-            self.epoch, self.step, self.steps_per_epoch = step[0], int(place[1]) + 1, int(place[2])
+            self.epoch, self.step, self.steps_per_epoch = step[0], place[0] + 1, place[1]
             self.losses.training[self.step] = number(data["train_loss"])
             if (seconds := number(data.get("train_iter_time"))) > 0:
                 self._seconds.append(seconds)
