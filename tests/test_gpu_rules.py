@@ -11,7 +11,7 @@ from common import precision
 from tests.gpu_rules import BrokenRule, Rules, has_gpu_kernel, place
 from tests.pretend_gpu import GPU, PretendGpu, requires_pretence
 
-pytestmark = [requires_pretence, pytest.mark.slow]
+pytestmark = requires_pretence
 
 
 def gpu(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

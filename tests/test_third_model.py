@@ -17,8 +17,6 @@ from common.checkpoint.files import load_checkpoint
 from common.spec import AcousticInference, ModelSpec, TrainingDefaults
 from tests.recipe import flags, read_steps, speech_flags, succeed
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.skipif(find_spec("pyworld") is None, reason="pyworld, of requirements/eval.txt, is not installed")
 def test_a_third_model_trains_resumes_and_speaks(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from benchmarks import load
 
 MISSING = [name for name in ("fastapi", "uvicorn", "av", "httpx") if find_spec(name) is None]
-without_server = pytest.mark.skipif(bool(MISSING), reason="requirements/serving.txt is not installed")
-pytestmark = [pytest.mark.slow, without_server]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason="requirements/serving.txt is not installed")
 
 
+@pytest.mark.slow
 def test_a_row_has_every_request_with_the_audio_of_the_library(capsys, monkeypatch) -> None:
     """Clients rest after an answer, and a long row prints notes about its memory."""
     monkeypatch.setattr(load, "NOTE", 1)

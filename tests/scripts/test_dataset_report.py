@@ -13,8 +13,6 @@ from tacotron2.data_function import Tacotron2DataConfig
 from tests.recipe import ROOT, Result, run
 from tests.sounds import RATE, save, tone
 
-pytestmark = pytest.mark.slow
-
 
 def write(path: Path, seconds: float, amplitude: float = 0.25, rate: int = RATE, frequency: int = 300) -> None:
     save(path, tone(seconds, rate, frequency, amplitude), rate, "PCM_16")

@@ -15,8 +15,6 @@ from tests.recipe import ROOT, folder_of_tools, succeed
 from tests.scripts.loopback import Server, run_script, serve
 from tests.scripts.shell import program
 
-pytestmark = pytest.mark.slow
-
 NAMES = {"TACOTRON2": "nvidia_tacotron2pyt_fp16.pt", "WAVEGLOW": "nvidia_waveglow256pyt_fp16.pt"}
 SIZES = ("symbols_embedding_dim", "encoder_embedding_dim", "attention_rnn_dim", "decoder_rnn_dim", "prenet_dim")
 CONFIGS = {
@@ -63,6 +61,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ["wget", "curl"])
 def test_it_downloads_both_describes_them_and_prints_the_command_for_inference(server, contents, tmp_path, absent):
     folder, path = tmp_path / "some checkpoints", folder_of_tools(tmp_path / "bin", absent)
@@ -120,6 +119,7 @@ def test_a_wrong_size_or_sum_is_one_error(server, contents, tmp_path, there):
     assert (tmp_path / name).exists() == there
 
 
+@pytest.mark.slow
 def test_a_page_instead_of_a_checkpoint_is_an_error_and_usage(server, tmp_path):
     for words, code in ((["--help"], 0), (["a", "b"], 2)):
         done = download(server, *words)
