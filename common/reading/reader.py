@@ -93,10 +93,10 @@ def scanner(kind: str) -> Scanner:
 
 def _is_all_caps(text: str) -> bool:
     """True if a text is all in capitals, so that capitals do not mark initialisms."""
-    plain = re.sub(_BRACED, "", text)
-    words = re.findall(r"[A-Z]{2}\S*", plain)
-    are_words = any(not is_spelled(word) for word in re.findall("[A-Z]{2,}", plain))  # not 12 PM ET
-    return len(words) > 1 and are_words and not any(character.islower() for character in plain)
+    plain = re.sub(_BRACED, "", text) if "{" in text else text
+    if not plain.isupper() or len(re.findall(r"[A-Z]{2}\S*", plain)) < 2:
+        return False
+    return any(not is_spelled(word) for word in re.findall("[A-Z]{2,}", plain))  # not 12 PM ET
 
 
 def _normalise_signs(text: str) -> Iterator[tuple[int, int, str]]:

@@ -118,6 +118,9 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         "Biblical name": dict.fromkeys(found["bible"].values(), ""),
         "counting with a colon": {f"{word}:": "" for word in found["counting"]},
         "any sign": found["sign"] | {sign: name.partition("/")[0] for sign, name in names.items() if len(sign) == 1},
+        "known in small letters": {
+            word.split()[0].lower(): "" for word in [*short_forms(""), *found["spelled in small letters"]]
+        },
         "plain unit": dict.fromkeys(units - found["unit that is a word"].keys(), ""),
     }
 
