@@ -48,6 +48,7 @@ _SIGNAL = re.compile(
     r"(?:(?<=[^-+*/×(])|(?<=\s-)(?=\s)|(?<=\*\*)|(?:(?<=[\w)][+*/×])|(?<=[\w)]\s[+*/×]))(?=\s?[\w(])|(?<=\w\())"
     r"|(?<=[0-9])(?:-(?=[0-9]{1,9}[?.])|⁻?[⁰¹²³⁴-⁹])"
 )
+_PROMOTION = re.compile("(?:[a-h]x)?[a-h][18]=[QRBN]")  # of a pawn: e8=Q
 _ASKED = re.compile(behind(words("asks for a result")))
 _RELATIONS = frozenset("=≠≤≥≈<>≡≦≧⊆⋈") | {"<=", ">=", "!="}
 _CLEAR, _ARROWS, _UNARY = frozenset("−÷∙⋅∗∕±"), frozenset("→⇌"), frozenset("-−+±")
@@ -116,6 +117,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
     """True for a stretch that is no abbreviation, a/k/a, and no part of an address, a path or a flag."""
     return (
         text[start:end].lower() not in _SLASHED
+        and _PROMOTION.fullmatch(text, start, end) is None
         and re.match(r"[\w?&/.@#$'’\\-]", text[start - 1 : start]) is None
         and (re.match(r"[^\w&/@#$'’\\-]?(?![\w/])|[^\w.&/@#$'’\\-]", text[end : end + 2]) is not None)
     )

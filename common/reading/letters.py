@@ -35,7 +35,7 @@ def is_spelled(word: str) -> bool:
 
 def letters(word: str | None, ending: str | None = None) -> str:
     """Spell letter by letter: F B I, and C D's for CDs."""
-    return " ".join((word or "").replace(".", "")) + ("'s" if ending else "")
+    return " ".join(re.sub(r"[.\s]", "", word or "")) + ("'s" if ending else "")
 
 
 def capitals(word: str, ending: str | None = None) -> str:

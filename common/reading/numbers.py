@@ -106,14 +106,14 @@ def plural(words: str) -> str:
     return words + ("es" if words.endswith("x") else "s")
 
 
-def _has_parts(denominator: int) -> bool:
+def has_parts(denominator: int) -> bool:
     """True if English has a common name for the part: a tenth, but one over sixty-seven."""
     return 2 <= denominator <= 20 or denominator in (32, 50, 64, 100, 1000)
 
 
 def fraction(numerator: str, denominator: str, attributive: bool = False) -> str:
     """Name of a fraction: three quarters, or three-quarter before a noun with a hyphen; rare ones use "over"."""
-    if not _has_parts(int(denominator)) or int(numerator) > 99:
+    if not has_parts(int(denominator)) or int(numerator) > 99:
         return f"{cardinal(numerator)} over {cardinal(denominator)}"
     part = {2: "half", 4: "quarter"}.get(int(denominator)) or ordinal(denominator).removeprefix("one ")
     if attributive:
@@ -126,7 +126,7 @@ def fraction(numerator: str, denominator: str, attributive: bool = False) -> str
 def mixed_number(whole: str, numerator: str, denominator: str) -> str:
     """Name of a whole number and a fraction: two and a half."""
     parts = fraction(numerator, denominator)
-    if int(numerator) == 1 and _has_parts(int(denominator)):
+    if int(numerator) == 1 and has_parts(int(denominator)):
         parts = parts.replace("one", "an" if parts.startswith("one e") else "a", 1)
     return f"{cardinal(whole)} and {parts}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from common.reading.numbers import cardinal, decimal, fraction, mixed_number, number_or_year, plural
+from common.reading.numbers import cardinal, decimal, fraction, has_parts, mixed_number, number_or_year, plural
 from common.reading.tables import SIGNED, UNITS, any_of, readings
 
 _TWINS = str.maketrans("μΩ", "µΩ")  # Greek mu and omega for the signs of micro and ohm
@@ -13,6 +13,7 @@ _COUNTRIES, _SCALES, _POWERS = readings("dollar"), readings("scale"), readings("
 _UNIT = re.compile(r"(?:(sq|cu)\.?\s)?(.+?)(?:\^?([23²³]))?")
 _MARKS = readings("mark of a length")
 _AROUND = 60  # characters on each side that tell of degrees
+_QUOTED = 300  # characters before a mark that may open a quotation
 _WEATHER = re.compile("|".join(readings("about weather")), re.I)
 
 
@@ -113,6 +114,18 @@ def degrees(match: re.Match[str]) -> str:
     return f"{decimal(number)} {units('°' + scale) if are_degrees else scale}"
 
 
+def inches(match: re.Match[str]) -> str:
+    """Number with the mark of an inch, 3"; without it, if the mark ends a quotation."""
+    before = match.string[max(0, match.start() - _QUOTED) : match.start()]
+    is_quoted = re.search(r"(?:\A|[\s(\[{=:—-])[\"“](?=\S)[^\"“”]*\Z", before) is not None
+    return decimal(match[1]) if is_quoted and match[0][-1] != "″" else measure(match[1], "″")
+
+
+def stars(filled: str, half: str | None) -> str:
+    """Rating of a film: ***½."""
+    return f"{cardinal(str(len(filled)))}{' and a half' if half else ''} stars"
+
+
 def part(whole: str | None, numerator: str, denominator: str, noun: str | None, written: str | None) -> str:
     """Fraction or mixed number, with or without a unit: 1/2, 1/10th, 3/4-inch, 3/4 lb, 2 1/2 lbs."""
     if whole:
@@ -125,6 +138,11 @@ def part(whole: str | None, numerator: str, denominator: str, noun: str | None, 
         return f"{words} {units(written)}" if written else words
     if numerator == denominator:
         return f"{cardinal(numerator)} out of {cardinal(denominator)}"
+    first, last = int(numerator), int(denominator)
+    if not written and first + last == 100:
+        return f"{cardinal(numerator)} {cardinal(denominator)}"
+    if not written and 9 < first < last and not has_parts(last):
+        return f"{cardinal(numerator)} of {cardinal(denominator)}"
     words = fraction(numerator, denominator, attributive=noun is not None)
     if not written:
         return words

@@ -7,7 +7,7 @@ Classes of abbreviations end in the places where these are read in full:
 - N before a number, with a point; n there without a point too; k there before a single capital; Y before a year
 - Q behind a number and O behind an ordinal, with a point or without
 - L anywhere, with a point, and never at the end of a sentence; M likewise, if no capital follows, as it may be a word;
-  A anywhere, with a point, perhaps at the end; B likewise, and without a point; C in names
+  A anywhere, with a point, perhaps at the end; B likewise, and without a point, from four letters on also in capitals; C in names
 - S behind the name of a street; s there where another street or a place may follow without a comma
 """
 
@@ -81,7 +81,7 @@ _IN_CAPITALS = {
     **{"before number": "N", "number without point": "n", "before letter": "k"},
     **{"before by": "P", "behind number": "Q", "behind ordinal": "O"},
 }
-_AT_START = {"never last": "L", "within its sentence": "M", "bare short form": "B"}
+_AT_START = {"never last": "L", "within its sentence": "M"}
 
 
 def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
@@ -108,6 +108,12 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         **{kind: short_forms(place) for kind, place in _WRITTEN.items()},
         **{kind: in_capitals(short_forms(place)) for kind, place in _IN_CAPITALS.items()},
         **{kind: at_start(short_forms(place)) for kind, place in _AT_START.items()},
+        "bare short form": {
+            name: full
+            for short, full in in_capitals(short_forms("B")).items()
+            for name in [short]
+            if not short.isupper() or len(short) > 3 or short in short_forms("B")
+        },
         "before year": {**short_forms("Y"), "Est": "Established"},
         "street": in_names("S") | small_streets,
         "small street": small_streets,
