@@ -138,6 +138,8 @@ def _parse(tokens: list[re.Match[str]], place: int) -> tuple[list[_Part], int]:
         if kind == "bar" and brackets[-1:] == ["bar"] and not expects:
             kind = "close"
         before, is_first = parts[-1] if parts else None, expects
+        if before and before.text == "/" and is_spaced > before.is_spaced:  # w/ r = 4
+            break
         if kind in _OPERANDS and (expects or _multiplies(before, kind, written, is_spaced)):
             brackets += [kind] if kind in ("open", "bar") else []
             expects = kind in ("open", "bar", "root")
