@@ -97,8 +97,9 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     def at_start(own: dict[str, str]) -> dict[str, str]:
         return {_capital(name): _capital(full) for name, full in own.items() if len(name) > 1} | own
 
-    def in_capitals(own: dict[str, str]) -> dict[str, str]:
-        return {name.upper(): full for name, full in own.items() if name.isalpha() and len(name) > 1} | at_start(own)
+    def in_capitals(own: dict[str, str], shortest: int = 2) -> dict[str, str]:
+        names = [name for name in own if name.isalpha() and len(name) >= shortest]
+        return {name.upper(): own[name] for name in names} | at_start(own)
 
     small_streets = {name.lower(): full.lower() for name, full in in_names("S").items()}
     old_states, names = found["old state"], found["sign of money"]
@@ -108,12 +109,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         **{kind: short_forms(place) for kind, place in _WRITTEN.items()},
         **{kind: in_capitals(short_forms(place)) for kind, place in _IN_CAPITALS.items()},
         **{kind: at_start(short_forms(place)) for kind, place in _AT_START.items()},
-        "bare short form": {
-            name: full
-            for short, full in in_capitals(short_forms("B")).items()
-            for name in [short]
-            if not short.isupper() or len(short) > 3 or short in short_forms("B")
-        },
+        "bare short form": in_capitals(short_forms("B"), shortest=4),
         "before year": {**short_forms("Y"), "Est": "Established"},
         "street": in_names("S") | small_streets,
         "small street": small_streets,
@@ -124,9 +120,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         "Biblical name": dict.fromkeys(found["bible"].values(), ""),
         "counting with a colon": {f"{word}:": "" for word in found["counting"]},
         "any sign": found["sign"] | {sign: name.partition("/")[0] for sign, name in names.items() if len(sign) == 1},
-        "known in small letters": {
-            word.split()[0].lower(): "" for word in [*short_forms(""), *found["spelled in small letters"]]
-        },
+        "known": {word.split()[0].lower(): "" for word in short_forms("") | found["spelled in small letters"]},
         "plain unit": dict.fromkeys(units - found["unit that is a word"].keys(), ""),
     }
 
