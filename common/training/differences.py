@@ -10,7 +10,7 @@ from typing import Any
 
 from common.checkpoint.files import last_link
 from common.errors import listed
-from common.options import flag_of
+from common.options import flag_of, values_of
 from common.progress import counted
 from common.training.optimization import last_rate
 from common.training.state import TrainState
@@ -23,7 +23,8 @@ LEAP = 1.25  # times the rate of the step before, which no schedule takes in one
 
 def settings_of(state: TrainState) -> dict[str, Any]:
     """Return what a checkpoint stores of a run to compare it with one that resumes: plain values by option, and its clips."""
-    values, clips = state.setup.options.flat, clips_of(state, "training")
+    options, clips = state.setup.options, clips_of(state, "training")
+    values = values_of(options.optimization) | {"seed": options.run.seed}
     found: dict[str, Any] = {name: values[name] for name in (*RATE, *OTHERS)}
     digest = hashlib.sha256(json.dumps(sorted(clips)).encode()).hexdigest()
     return found | {"clips": len(clips), "list": digest}

@@ -290,7 +290,12 @@ def wrong_pairs(options: TrainOptions) -> list[str]:
     run, start, numbers, scale = options.run, options.start, options.precision, options.scale
     every, measure, slack = options.evaluation.evaluate_every, options.evaluation.best_by, options.evaluation.best_slack
     left_out = NEEDED.get(measure) in options.evaluation.evaluate_without
+    ways = {"--plain": numbers.plain, "--compile": numbers.compile, "--recompute": options.model.get("recompute")}
+    chosen = [flag for flag, is_given in ways.items() if is_given]
     rules = {
+        f"{' and '.join(chosen)}: each chooses another way to compute a step; leave all but one of them out": chosen[
+            1:
+        ],
         "--measure: needs --dry-run": run.measure and not run.dry_run,
         "--find-lr ends with a plot, --dry-run with a plan: give one of them": run.find_lr and run.dry_run,
         "--ignore-layers: needs --warm-start": start.ignore_layers and not start.warm_start,

@@ -15,7 +15,7 @@ from common.errors import DataError, UsageError
 from common.fast import Accelerated, Request, accelerate
 from common.run import distributed
 from common.run.distributed import Dist
-from common.spec import Criterion, ModelSpec, Options
+from common.spec import Criterion, ModelSpec
 from common.threads import ThreadBalance
 from common.training import sharding
 from common.training.loader import Loaders
@@ -152,7 +152,7 @@ def build_state(
 ) -> TrainState:
     """Build the state at the start of training, on this process's device.
 
-    `model` is the plain model with its initial weights, after freezing. Raises UsageError for flags that exclude each other.
+    `model` is the plain model with its initial weights, after freezing. Raises UsageError for PowerSGD with float16.
     """
     scale, optimization = options.scale, options.optimization
     half = _half_dtype(options.precision, scale, dist.device)
@@ -160,7 +160,7 @@ def build_state(
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
     plain = [on_device] if average is None else [on_device, average.module]
-    accelerated = [accelerate_training(spec, one, half, options.flat) for one in plain]
+    accelerated = [accelerate_training(spec, one, half, options) for one in plain]
     fast, note = accelerated[0]
     trained, eval_model = fast, accelerated[-1].model
     if scale.shard:
@@ -193,15 +193,10 @@ def _half_dtype(numbers: PrecisionConfig, scale: ScaleConfig, device: torch.devi
     return half
 
 
-def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> Accelerated:
-    """Return the fast way to train a plain model that the options select, or with --plain the model itself.
-
-    Raises UsageError for two of --plain, --compile and --recompute.
-    """
-    named = [name for name in ("plain", "compile", "recompute") if options.get(name)]
-    if len(named) > 1:
-        flags = " and ".join(f"--{name}" for name in named)
-        raise UsageError(f"{flags}: each chooses another way to compute a step; leave all but one of them out")
-    ways = () if "plain" in named else spec.fast_ways
-    request = Request(half is not None, **{name: options[name] for name in named if name != "plain"})
-    return accelerate(model, ways, "training", request)
+def accelerate_training(
+    spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: TrainOptions
+) -> Accelerated:
+    """Return the fast way to train a plain model that the options select, or with --plain the model itself."""
+    numbers, recompute = options.precision, options.model.get("recompute", False)
+    request = Request(half is not None, recompute=recompute, compile=numbers.compile or "")
+    return accelerate(model, () if numbers.plain else spec.fast_ways, "training", request)
