@@ -83,8 +83,7 @@ class Synthesizer:
             self.acoustic = stages.use_lexicon(acoustic, lexicon)
         self.audio = common_audio(acoustic, self.vocoding)
         settings = self.config.half, self.sigma_infer, self.denoising_strength
-        with precision.separate_rng(self.device, 0):  # a denoiser runs its model
-            self.vocoder = Vocoder(self.vocoding, self.audio, self.device, *settings)
+        self.vocoder = Vocoder(self.vocoding, self.audio, self.device, *settings)
 
     @classmethod
     def from_checkpoints(

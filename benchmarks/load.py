@@ -135,6 +135,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def expected_jobs(vocoder: str) -> list[SpeechJob]:
     """Speak each text with each seed by the library: the server's audio has to be the same, bit for bit."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # as in each of the server's two threads
     base = Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder), device="cpu")
     jobs = []
     for seed in range(SEEDS):

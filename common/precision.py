@@ -43,7 +43,7 @@ REINSTALL = "delete .venv and install another build with TORCH (README.md, Syste
 COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune"}
 LOOP_COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
 
 
 def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
@@ -175,6 +175,7 @@ def keep_freed_memory(device: torch.device) -> None:
     if mallopt:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_ARENA_MAX, 1)  # for all threads: each would keep what it has freed to itself
 
 
 def balance_threads(device: torch.device, fixed: bool = False) -> ThreadBalance | None:

@@ -26,6 +26,8 @@ import socket
 from functools import partial
 from typing import Any
 
+import torch
+
 from common import precision
 from common.errors import DataError, exit_on_user_error
 from common.web.server import Server, end_at_once
@@ -50,6 +52,8 @@ def main(argv: list[str] | None = None) -> None:
     device = precision.pick_device(cpu=config.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
+    # The engine's two threads share the cores, whether both work or not: the last bits of audio depend on the number.
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     engine = Engine(Voices(config), config)
     server = SpeechServer(engine, config)
     try:

@@ -1,9 +1,9 @@
-"""The engine: one thread that runs the models for all requests together.
+"""The engine: two threads that run the models for all requests together.
 
-A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next pieces of all requests for
-a voice as one batch, and then one part of audio for each request, those first whose listeners have least of it. The others wait
-while new requests do. The audio of a request equals that of `Synthesizer.stream_line(Line(text, seed, 0))`, because neither the
-mel nor the audio of a piece depends on its batch.
+A text is cut into pieces. One thread admits requests and computes the mels of the next pieces of all requests for a voice as one
+batch. The other one meanwhile turns mels into audio, a part at a time, first for those whose listeners have least of it. The audio
+of a request equals that of `Synthesizer.stream_line(Line(text, seed, 0))`, because neither the mel nor the audio of a piece depends
+on its batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from weakref import WeakSet
 
@@ -23,12 +23,11 @@ import torch
 from common import precision
 from common.data.filelist import BadRows, NothingToSay
 from common.errors import DataError, UsageError
-from common.inference.stages import AudioSteps
-from common.spec import Piece
 from common.web.server import LOADER
 from serving.config import ServingConfig
 from serving.errors import NOTHING, RequestError, not_ready_error, overload_error
 from serving.forecast import WorkForecast, work_before
+from serving.jobs import Job, Turns
 from serving.metrics import Metrics
 from serving.sentences import cut_sentences
 from serving.stream import SpeechRequest, SpeechStream, Visit, check_length
@@ -39,26 +38,13 @@ WARM_UP = "Ready."
 LAST_MOMENT = 0.5  # seconds for the end of a thread that loads voices
 TICK = 0.05  # seconds between two checks for unfinished work
 GATHER = 0.004  # seconds in which requests join the first one of a batch
-RESERVE = 1.0  # seconds of audio with which a listener can wait for new requests
+CPU_BATCH = 8  # pieces; on a CPU more gain little, and would all have to wait for their mels
 
 log = logging.getLogger("serving")
 
 
-class _Job:
-    """A request being computed: its stream, its voice, and the audio of the current piece."""
-
-    def __init__(self, stream: SpeechStream, voice: Synthesizer) -> None:
-        self.stream, self.voice = stream, voice
-        self.steps: AudioSteps | None = None
-
-    @property
-    def piece(self) -> Piece:
-        """The piece computed now or next."""
-        return self.stream.pieces[len(self.stream.speeches)]
-
-
 class Engine:
-    """Accepts requests in an event loop and computes them in its own thread.
+    """Accepts requests in an event loop and computes them in its own threads.
 
     `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests and the
     visits. A request keeps its place in the queue until its computation has ended and its consumer has left, so that the audio
@@ -67,14 +53,20 @@ class Engine:
 
     def __init__(self, voices: Voices, config: ServingConfig) -> None:
         self.voices, self.config, self.metrics = voices, config, Metrics()
-        self.failure: Exception | None = None  # that ended the thread
+        self.failure: Exception | None = None  # that ended the threads
         self._forecast, self._places = WorkForecast(), config.max_batch if config.batching else 1
-        self._computed = 0.0  # seconds of audio in this round
+        self._since = 0.0  # when the last part of audio was ready, or the first request came
+        on_cpu = config.cpu or precision.default_device().type == "cpu"
+        self._batch = min(CPU_BATCH, self._places) if on_cpu else self._places
+        # A GPU serves one thread at a time: while one records a graph, the other must not wait for the device.
+        self._turns: AbstractContextManager[None] = nullcontext() if on_cpu else Turns()
         self._ready = self._aborting = False
         self.is_left = False  # True if the thread still loads voices, which nothing can interrupt
         self.is_stopping = False  # True once it has stopped accepting requests
         self._streams: WeakSet[SpeechStream] = WeakSet()  # with a place; garbage-collected ones give it back
         self._inbox: deque[SpeechStream] = deque()
+        self._jobs: list[Job] = []  # all that have begun
+        self._unread: list[Job] = []  # those that wait for the mels of their next piece
         self._visits: WeakSet[Visit] = WeakSet()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -86,7 +78,7 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """True while the thread works, or has been told to stop."""
+        """True while the threads work, or have been told to stop."""
         thread = self._thread
         return self.failure is None and (self.is_stopping or (thread is not None and thread.is_alive()))
 
@@ -96,7 +88,7 @@ class Engine:
             raise not_ready_error(self.is_stopping or self._ready)
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
-        """Start the thread. It calls `on_failure` if voices cannot be loaded or a fault ends it; `failure` then has the error."""
+        """Start the threads. `on_failure` is called if voices cannot be loaded or a fault ends them; `failure` has the error."""
         self._thread = threading.Thread(target=self._run, args=(on_failure,), name=LOADER, daemon=True)
         self._thread.start()
 
@@ -114,7 +106,7 @@ class Engine:
         finally:
             with self._wake:
                 self._visits.discard(visit)
-                self._wake.notify()
+                self._wake.notify_all()
 
     def submit(self, request: SpeechRequest, visit: Visit | None = None) -> SpeechStream:
         """Accept a request, from a coroutine; an open visit's even while the engine stops. It is computed from the next round on.
@@ -141,7 +133,7 @@ class Engine:
             self._streams.update(streams)
             self._inbox.extend(streams)
             self.metrics.queue.set(len(self._streams))
-            self._wake.notify()
+            self._wake.notify_all()
         for stream in streams:
             self.metrics.characters.labels(stream.voice).inc(len(stream.request.text))
         return streams
@@ -170,12 +162,12 @@ class Engine:
             visits = [] if self.is_stopping else list(self._visits)
             self.is_stopping = True
             self.metrics.ready.set(0)
-            self._wake.notify()
+            self._wake.notify_all()
         for visit in visits:
             visit.begin_stop()
 
     async def stop(self, grace: float | None = None) -> bool:
-        """Finish the accepted requests and the visits within `grace` seconds, then end the thread.
+        """Finish the accepted requests and the visits within `grace` seconds, then end the threads.
 
         A request is finished when its consumer has all of its audio. Returns False if any had to be cut off.
         """
@@ -198,7 +190,7 @@ class Engine:
         self.begin_stop()
         with self._wake:
             self._aborting = True
-            self._wake.notify()
+            self._wake.notify_all()
         if self._thread is not None:
             self._thread.join(None if self._ready or self.failure else LAST_MOMENT)
             self.is_left = self._thread.is_alive()
@@ -213,69 +205,133 @@ class Engine:
         return stream
 
     def _run(self, on_failure: Callable[[], object]) -> None:
+        self._repeat(self._load, on_failure)
+        if self._ready:
+            sound = threading.Thread(target=self._repeat, args=(self._speak, on_failure), name=LOADER, daemon=True)
+            sound.start()
+            self._repeat(self._read, on_failure)
+            sound.join()
+
+    def _repeat(self, work: Callable[[], bool | None], on_failure: Callable[[], object]) -> None:
+        """Work as long as that returns True. An error that belongs to no request ends all of them, and both threads.
+
+        Between two calls, the waiting thread keeps no reference to a request.
+        """
         try:
-            self.voices.load("cpu" if self.config.cpu else None)
-            for voice in self.voices.all_loaded():
-                if self._aborting:
-                    return
-                warm_up(voice)
-            self._ready = True
-            self.metrics.ready.set(1)
-            log.info("ready", extra={"fields": {"voices": self.voices.names}})
-            self._serve()
+            while work():
+                pass
         except Exception as error:
-            self._end_by(error)
+            with self._wake:
+                self.failure = self.failure or error
+                self.metrics.ready.set(0)
+                self._wake.notify_all()
+                streams = [stream for stream in self._streams if not stream.ended]
+            for stream in streams:
+                self._fail(stream, error)
             on_failure()
 
-    def _serve(self) -> None:
-        jobs: list[_Job] = []
-        while self._admit(jobs):
-            start, self._computed = time.monotonic(), 0.0
-            self._compute_mels(jobs)
-            self._advance_all(jobs)
-            self._forecast.add(self._computed, time.monotonic() - start)
-            jobs = [job for job in jobs if job.steps is not None or self._has_more(job)]
-            self.metrics.active.set(len(jobs))
+    def _load(self) -> None:
+        self.voices.load("cpu" if self.config.cpu else None)
+        for voice in self.voices.all_loaded():
+            if self._aborting:
+                return
+            warm_up(voice)
+        self._ready = True
+        self.metrics.ready.set(1)
+        log.info("ready", extra={"fields": {"voices": self.voices.names}})
 
-    def _end_by(self, error: Exception) -> None:
-        """End all requests with an error that belongs to none of them, because the thread ends."""
-        with self._wake:
-            self.failure = error
-            self.metrics.ready.set(0)
-            streams = [stream for stream in self._streams if not stream.ended]
-        for stream in streams:
-            self._fail(stream, error)
+    def _read(self) -> bool:
+        """Compute the mels of pieces that wait for them, those of a voice as one batch. Returns False when the engine ends."""
+        jobs = self._next_pieces() if (goes_on := self._admit()) else []
+        for voice in {job.stream.voice: None for job in jobs}:
+            with self._turns:
+                self._compute_mels([job for job in jobs if job.stream.voice == voice])
+        return goes_on
 
-    def _admit(self, jobs: list[_Job]) -> bool:
-        """Move requests from the queue to the jobs, waiting if there are none. Returns False when the engine ends."""
-        with self._wake:
-            while not jobs and not self._inbox:
-                if self._aborting or (self.is_stopping and not self._visits):
-                    return False
-                self._wake.wait()
-            if not jobs and self._places > 1:
-                self._wake.wait_for(lambda: self._aborting, GATHER)
-            # Check all that wait, so that abandoned ones leave their places to others.
-            self._inbox = deque(stream for stream in self._inbox if not self._is_over(stream))
-            streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._places - len(jobs)))]
-        for stream in streams:
-            if job := self._begin(stream):
-                jobs.append(job)
+    def _speak(self) -> bool:
+        """Compute a part of audio. Returns False when the engine ends."""
+        if (job := self._next_job()) is None:
+            return False
+        with self._turns:
+            audio, has_ended = self._advance(job)
+        now = time.monotonic()
+        self._forecast.add(audio, now - self._since)
+        self._since = now
+        if has_ended:
+            self._hand_on(job)
         return True
 
-    def _begin(self, stream: SpeechStream) -> _Job | None:
+    def _has_ended(self) -> bool:
+        """True when a thread has failed, or nothing is left and nothing more comes."""
+        is_last = self._aborting or (self.is_stopping and not self._visits)
+        return self.failure is not None or (is_last and not self._jobs and not self._inbox)
+
+    def _hand_on(self, job: Job) -> None:
+        """Pass a job on whose piece has ended: to the thread that computes mels, or its place to another."""
+        with self._wake:
+            job.steps = None
+            if job.has_more:
+                self._unread.append(job)
+            else:
+                self._jobs.remove(job)
+            self.metrics.active.set(len(self._jobs))
+            self._wake.notify_all()
+
+    def _admit(self) -> bool:
+        """Wait for pieces to read, and move requests from the queue to the jobs. Returns False when the engine ends."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._has_ended() or self._unread or self._places_to_give())
+            if self._has_ended():
+                return False
+            if self._places > 1:
+                self._wake.wait_for(lambda: self._aborting, GATHER)
+            self._drop_abandoned()
+            if not self._jobs:
+                self._since = time.monotonic()
+            new = [Job(self._inbox.popleft()) for _ in range(self._places_to_give())]
+            self._jobs += new
+            self.metrics.active.set(len(self._jobs))
+        for job in new:
+            self._begin(job)
+            self._hand_on(job)
+        return True
+
+    def _places_to_give(self) -> int:
+        return min(len(self._inbox), self._places - len(self._jobs))
+
+    def _drop_abandoned(self) -> None:
+        """Finish requests in the queue whose time is over, so that they leave their places to others."""
+        self._inbox = deque(stream for stream in self._inbox if not self._is_over(stream))
+
+    def _next_pieces(self) -> list[Job]:
+        """Take the jobs whose mels come next."""
+        with self._wake:
+            self._unread.sort(key=lambda job: job.stream.reserve)
+            taken, self._unread = self._unread[: self._batch], self._unread[self._batch :]
+        for job in (over := [job for job in taken if self._is_over(job.stream)]):
+            self._hand_on(job)
+        return [job for job in taken if job not in over]
+
+    def _next_job(self) -> Job | None:
+        """Wait for jobs with mels; return the one whose listener has least audio, None when the engine ends."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._has_ended() or any(job.steps for job in self._jobs))
+            self._drop_abandoned()
+            jobs = [] if self.failure else [job for job in self._jobs if job.steps]
+            return min(jobs, key=lambda job: job.stream.reserve, default=None)
+
+    def _begin(self, job: Job) -> None:
+        """Choose a job's voice and cut its text into pieces."""
+        stream = job.stream
         try:
-            voice = self.voices.get(stream.request, stream.seed)
-            stream.begin(voice, self._sentences(stream), self.config.silence)
+            job.voice = self.voices.get(stream.request, stream.seed)
+            stream.begin(job.voice, self._sentences(stream), self.config.silence)
         except (DataError, UsageError) as error:
             problem = "; ".join(error.problems.values()) if isinstance(error, BadRows) else str(error)
             code = NOTHING if isinstance(error, NothingToSay) else "invalid_text"
             self._finish(stream, RequestError(400, f"input: {problem}", param="input", code=code))
-            return None
         except Exception as error:
             self._fail(stream, error)
-            return None
-        return _Job(stream, voice)
 
     def _sentences(self, stream: SpeechStream) -> list[str] | None:
         """Return the sentences of a stream's text, if the settings want silence between them."""
@@ -283,68 +339,52 @@ class Engine:
             return None
         return list(cut_sentences([stream.request.text], partial(self.voices.sentence_ends, stream.voice)))
 
-    def _compute_mels(self, jobs: list[_Job]) -> None:
-        """Start the next piece of every job that has none in progress, the pieces of a voice as one batch."""
-        groups: dict[str, list[_Job]] = {}
-        for job in jobs:
-            if job.steps is None:
-                groups.setdefault(job.stream.voice, []).append(job)
-        for group in groups.values():
-            try:
-                self._start_pieces(group)
-            except Exception:  # perhaps of one piece: try each alone, so that the others continue
-                for job in group:
-                    try:
-                        self._start_pieces([job])
-                    except Exception as error:
-                        self._fail(job.stream, error)
+    def _compute_mels(self, group: list[Job]) -> None:
+        """Start the next piece of jobs for a voice, as one batch."""
+        try:
+            self._start_pieces(group)
+        except Exception:  # perhaps of one piece: try each alone, so that the others continue
+            for job in group:
+                try:
+                    self._start_pieces([job])
+                except Exception as error:
+                    self._fail(job.stream, error)
+                    self._hand_on(job)
 
-    def _start_pieces(self, group: list[_Job]) -> None:
+    def _start_pieces(self, group: list[Job]) -> None:
         streams = group[0].voice.stream_pieces([job.piece for job in group], [job.voice for job in group])
         self.metrics.batch.observe(len(group))
         for job, stream in zip(group, streams, strict=True):
-            job.steps = stream.steps
             job.stream.put_silence(job.piece.lead)
             job.stream.begin_piece(stream.draft)
+        with self._wake:
+            for job, stream in zip(group, streams, strict=True):
+                job.steps = stream.steps  # from here on, the job is the other thread's
+            self._wake.notify_all()
 
-    def _advance_all(self, jobs: list[_Job]) -> None:
-        """Compute a part for each job, until all can wait for new requests that have a place."""
-        # in a function, so that the waiting thread keeps no reference to the last one
-        for job in sorted(jobs, key=lambda job: job.stream.reserve):
-            if self._inbox and len(jobs) < self._places and job.stream.reserve > RESERVE:
-                return
-            if job.steps is not None:
-                self._advance(job)
-
-    def _advance(self, job: _Job) -> None:
-        """Compute the next part of a job's audio and pass it on."""
+    def _advance(self, job: Job) -> tuple[float, bool]:
+        """Compute the next part of a job's audio and pass it on. Returns its seconds, and True at the end of the piece."""
         stream = job.stream
         assert job.steps is not None
         if self._is_over(stream):
             job.steps.close()
-            job.steps = None
-            return
+            return 0.0, True
         try:
             audio = next(job.steps)
         except StopIteration as end:
             speech, _ = end.value
-            job.steps, pause = None, job.piece.pause
+            pause = job.piece.pause
             stream.speeches.append(speech)
             stream.put_silence(pause)
-            if not self._has_more(job):
+            if not job.has_more:
                 self._finish(stream, None)
-            return
+            return 0.0, True
         except Exception as error:
-            job.steps = None
             self._fail(stream, error)
-            return
+            return 0.0, True
         if len(audio):
-            self._computed += len(audio) / stream.sampling_rate
             stream.put(audio)
-
-    def _has_more(self, job: _Job) -> bool:
-        """True while pieces of a job are left, unless it has ended."""
-        return not job.stream.ended and len(job.stream.speeches) < len(job.stream.pieces)
+        return len(audio) / stream.sampling_rate, False
 
     def _is_over(self, stream: SpeechStream) -> bool:
         """Finish a stream that nobody consumes any more or that has timed out. Returns True if it has ended."""

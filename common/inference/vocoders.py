@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, fields
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ class Vocoder:
         self.audio, self.hop_length, self.device = audio, audio.hop_length, device
         self.half = precision.half_dtype(device, half)
         self.sigma, self.strength = sigma, strength
-        self.denoiser = self._make_denoiser()
+        _ = self.denoiser  # before the first audio
 
     @torch.inference_mode()
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:
@@ -154,19 +154,20 @@ class Vocoder:
         other = copy.copy(self)
         other.sigma, other.strength = sigma, strength
         if strength == 0 or self.denoiser is None:
-            with precision.separate_rng(self.device, 0):  # a denoiser runs its model
-                other.denoiser = other._make_denoiser()
+            vars(other).pop("denoiser", None)
         return other
 
-    def _make_denoiser(self) -> Denoising | None:
+    @cached_property
+    def denoiser(self) -> Denoising | None:
+        """The denoiser, made where it is first needed: it runs the model, which serves one thread at a time."""
         make = self.stages.denoiser
-        return make(self.model, self.audio) if make and self.strength > 0 else None
+        with precision.separate_rng(self.device, 0):
+            return make(self.model, self.audio) if make and self.strength > 0 else None
 
     def _denoise(self, audio: Tensor) -> tuple[Tensor, float]:
-        if self.denoiser is None:
-            return audio.float(), 0.0
-        denoiser = self.denoiser
         with precision.autocast(self.device, None):
+            if (denoiser := self.denoiser) is None:
+                return audio.float(), 0.0
             return time_call(lambda: denoiser(audio.float(), self.strength), self.device)
 
     def _numbers(self, lengths: Tensor, seconds: float, denoising: float) -> Numbers:

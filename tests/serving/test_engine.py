@@ -1,7 +1,7 @@
 """The engine: the sound of the library alone and under load, batches, limits, cancellation and stopping."""
 
 import asyncio
-import math
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ from common.errors import DataError
 from common.spec import SENTENCE_PAUSE, Piece
 from serving.engine import Engine, warm_up
 from serving.errors import RequestError
+from serving.jobs import Turns
 from serving.stream import SpeechRequest, SpeechStream
 from synthesizer import Line, Synthesizer
 from tests.serving.conftest import (
@@ -156,30 +157,67 @@ async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engi
 
 
 @own_engine(max_batch=3)
-@pytest.mark.parametrize(("reserve", "order"), [(-100.0, "ababacb"), (math.inf, "abababc")])
-async def test_a_new_request_begins_before_others_go_on_whose_listeners_can_wait(
-    engine: Engine, reserve: float, order: str, monkeypatch
-) -> None:
-    """Two have had two parts each, when the third request arrives during the next one."""
-    monkeypatch.setattr("serving.engine.RESERVE", reserve)
+async def test_a_new_request_is_read_while_others_sound_and_is_heard_next(engine: Engine) -> None:
+    """The third request arrives during the fifth part of two others, which does not end before the mels are there."""
     advanced, advance, loop = [], engine._advance, asyncio.get_running_loop()
     streams = engine.submit_all([SpeechRequest(text=LONG[:48], seed=1)] * 2)
 
     async def submit() -> None:
         streams.append(engine.submit(SpeechRequest(text=TEXTS[2], seed=2)))
+        await until(lambda: any(job.stream is streams[2] and job.steps for job in engine._jobs))
 
-    def note(job: Any) -> None:
+    def note(job: Any) -> tuple[float, bool]:
         advanced.append(job.stream)
-        advance(job)
         if len(advanced) == 5:
             asyncio.run_coroutine_threadsafe(submit(), loop).result()
+        return advance(job)
 
     engine._advance = note
     await until(lambda: len(streams) == 3 and all(stream.ended for stream in streams))
     assert torch.equal(await collect(streams[2]), reference(TEXTS[2], 2))
-    assert "".join("abc"[streams.index(stream)] for stream in advanced[:7]) == order
+    assert [streams.index(stream) for stream in advanced].index(2) == 5
     for stream in streams:
         stream.cancel()
+
+
+@own_engine(max_batch=4)
+async def test_threads_that_take_turns_never_compute_at_once(engine: Engine) -> None:
+    """As on a GPU."""
+    engine._turns, inside, most = Turns(), [], 0
+
+    def noted(work: Any) -> Any:
+        def call(argument: Any) -> Any:
+            nonlocal most
+            inside.append(work)
+            most = max(most, len(inside))
+            try:
+                return work(argument)
+            finally:
+                inside.pop()
+
+        return call
+
+    engine._compute_mels, engine._advance = noted(engine._compute_mels), noted(engine._advance)
+    sounds = await collect_all(engine, [SpeechRequest(text=text, seed=1) for text in [*TEXTS, LONG]])
+    assert most == 1
+    assert all(torch.equal(sound, reference(text, 1)) for sound, text in zip(sounds, [*TEXTS, LONG], strict=True))
+
+
+def test_turns_come_in_the_order_in_which_threads_ask() -> None:
+    turns, order = Turns(), list[int]()
+
+    def take(number: int) -> None:
+        with turns:
+            order.append(number)
+
+    threads = [Thread(target=take, args=(number,)) for number in range(3)]
+    with turns:
+        for asked, thread in enumerate(threads, start=2):
+            thread.start()
+            run(until(lambda asked=asked: turns._next == asked))
+    for thread in threads:
+        thread.join(60)
+    assert order == [0, 1, 2]
 
 
 @own_engine(batching=False)
