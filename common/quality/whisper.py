@@ -27,6 +27,7 @@ RATE = 16000  # Hz of the recogniser's input
 SHORTEST = 0.1  # seconds; anything shorter is no word
 WINDOW = 30  # seconds of the model's input; a language is found from one
 PACKAGED = "base"
+UNSPACED = frozenset(["zh", "yue", "ja", "th", "lo", "my"])  # no word of theirs begins with a space
 SIZES = {  # megabytes of the weights
     **{"tiny": 76, "base": 145, "small": 484, "medium": 1528, "large-v1": 3087, "large-v2": 3087, "large-v3": 3087}
 }
@@ -80,8 +81,16 @@ class Whisper:
 
     def timed_words(self, audio: np.ndarray, rate: int) -> list[TimedWord]:
         """Return the words in audio (N,) in [-1, 1] at `rate` Hz with their times."""
-        words = [word for segment in self._transcribe(audio, rate, word_timestamps=True) for word in segment.words]
-        return [TimedWord(round(float(word.start), 3), round(float(word.end), 3), word.word.strip()) for word in words]
+        found: list[TimedWord] = []
+        for segment in self._transcribe(audio, rate, word_timestamps=True):
+            for number, word in enumerate(segment.words):
+                start, end, text = round(float(word.start), 3), round(float(word.end), 3), word.word.strip()
+                # A part of a word, which Whisper divides at apostrophes and hyphens: « l », « 'heure ».
+                if number and self.language not in UNSPACED and not word.word.startswith(" "):
+                    found[-1] = found[-1]._replace(end=end, text=f"{found[-1].text}{text}")
+                else:
+                    found.append(TimedWord(start, end, text))
+        return found
 
     def find_language(self, audio: np.ndarray, rate: int) -> tuple[str, float]:
         """Return the language of the first half minute of audio (N,), by ISO 639-1, and its probability."""

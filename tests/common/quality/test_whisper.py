@@ -4,6 +4,7 @@ import os
 import re
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,6 +37,21 @@ def test_words_are_recognised_with_their_times(english: Whisper) -> None:
     ends, begins = (len(part) / RATE for part in (first, np.concatenate([first, pause])))
     assert words[len(said[0]) - 1].end < ends + 0.3 and words[len(said[0])].start > begins - 0.3
     assert all(one.start <= one.end <= other.end for one, other in pairwise(words))
+
+
+@pytest.mark.parametrize(
+    ("language", "wanted"), [("fr", ["Peut-être", "l'heure,"]), ("ja", ["Peut", "-être", "l", "'heure,"])]
+)
+def test_parts_of_a_word_are_one_where_spaces_divide_words(monkeypatch, language: str, wanted: list[str]) -> None:
+    heard = object.__new__(Whisper)
+    heard.language = language
+    parts = [" Peut", "-être", " l", "'heure,"]
+    words = [SimpleNamespace(start=n / 2, end=n / 2 + 0.4, word=part) for n, part in enumerate(parts)]
+    segments = [SimpleNamespace(words=words[:2]), SimpleNamespace(words=words[2:])]
+    monkeypatch.setattr(heard, "_transcribe", lambda *_, **__: segments)
+    found = heard.timed_words(np.zeros(RATE), RATE)
+    assert [word.text for word in found] == wanted
+    assert (found[0].start, found[-1].end) == (0, 1.9) and all(one.end < other.start for one, other in pairwise(found))
 
 
 @pytest.mark.parametrize(
