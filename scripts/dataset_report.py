@@ -110,6 +110,7 @@ def _draw_histogram(axes: Axes, name: str, values: Floats) -> None:
         moved = int((shown != finite).sum())
         axes.hist(shown, BINS, color=COLOUR)
         axes.axvline(median, color="0.2", linewidth=1)
+        axes.locator_params(axis="x", nbins=4)
         axes.set_xlabel(f"outermost bars: {moved} from farther out" if moved else "")
     axes.set(title=name, ylabel="clips")
 

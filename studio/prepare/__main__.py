@@ -51,13 +51,12 @@ def prepare(options: PrepareOptions) -> None:
     voices = compare_voices(cut, options)
     texts = transcribe_all(cut, options)
     refuse_gibberish(texts.values(), options)
-    proposal = propose(cut, texts, voices, options)
-    edits = review.renew(project, proposal.rows)
+    edits = review.renew(project, propose(cut, texts, voices, options))
     remove_stale(project.state, project.clips, cut.recordings)
     for line in report.describe_cut(project, cut, edits.rows):
         print(line, flush=True)
     try:
-        corpus = write_corpus(project, edits.rows, settings_of(options), proposal.alphabet)
+        corpus = write_corpus(project, edits.rows, settings_of(options))
     except DataError as error:
         raise DataError("\n".join([str(error), *report.causes(project, edits.rows)])) from None
     print("\n".join(report.summary(project, edits, corpus)))

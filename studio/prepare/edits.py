@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common.errors import DataError, join_problems
 from studio.prepare import report, review
-from studio.prepare.lists import choose_alphabet, select_usable, training_problems, write_corpus
+from studio.prepare.lists import select_usable, training_problems, write_corpus
 from studio.project import Project, last_settings
 
 
@@ -37,10 +37,8 @@ def apply_edits(
     accepted = review.accept_rows(table, proposals)
     rows = list(accepted.values())
     n_edited = review.carry_edits(proposals, rows, proposals).n_edited
-    chosen = select_usable(rows)
-    alphabet = choose_alphabet([row.text for row in chosen], settings["texts"]["language"])
     if not faults:
-        refused = training_problems(project, chosen, alphabet, settings["cutting"]["sampling_rate"])
+        refused = training_problems(project, select_usable(rows), settings)
         faults = {line: [f"text: {refused[row.clip]}"] for line, row in accepted.items() if row.clip in refused}
     if faults:
         names = {} if edits is None else {line: row.clip for line, row in table.items()}
@@ -50,5 +48,5 @@ def apply_edits(
     if edits is not None:
         review.write_review(path, rows)
     settings["validation"] = validation or settings["validation"]
-    corpus = write_corpus(project, rows, settings, alphabet)
+    corpus = write_corpus(project, rows, settings)
     return report.summary(project, review.CarriedEdits(rows, n_edited, []), corpus)

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from common.progress import counted
-from common.quality.recogniser import ENGLISH
 from studio.prepare import review
 from studio.prepare.arguments import CuttingConfig, FaultLimits, PrepareOptions
 from studio.prepare.clips import CutClip, CutRecordings
-from studio.prepare.lists import AlphabetChoice, choose_alphabet, select_usable, training_problems
+from studio.prepare.lists import select_usable, settings_of, training_problems
 from studio.prepare.speakers import ComparedVoices, find_copies
 from studio.prepare.texts import RECOGNISED, ClipText
 
@@ -78,17 +77,10 @@ def is_usable(faults: Sequence[str]) -> bool:
     return not any(fault.startswith(UNUSABLE) for fault in faults)
 
 
-class Proposal(NamedTuple):
-    """A row for every clip, with its faults, and the alphabet of their texts."""
-
-    rows: list[review.ClipRow]
-    alphabet: AlphabetChoice
-
-
 def propose(
     cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], voices: ComparedVoices, options: PrepareOptions
-) -> Proposal:
-    """Find the faults of all clips, those that training would refuse among them."""
+) -> list[review.ClipRow]:
+    """Return a row for every clip, with its faults."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
     doubles = _find_doubles([clip for _, clip in clips], of_clips, voices.embeddings)
@@ -112,8 +104,7 @@ def propose(
         )
         for (recording, clip), text, found in zip(clips, of_clips, faults, strict=True)
     ]
-    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language or ENGLISH)
-    return Proposal(_refuse_untrainable(rows, alphabet, options), alphabet)
+    return _refuse_untrainable(rows, options)
 
 
 def _find_doubles(clips: Sequence[CutClip], texts: Sequence[ClipText], embeddings: np.ndarray | None) -> dict[str, str]:
@@ -128,11 +119,9 @@ def _find_doubles(clips: Sequence[CutClip], texts: Sequence[ClipText], embedding
     return {clips[copy].name: clips[original].name for copy, original in copies.items()}
 
 
-def _refuse_untrainable(
-    rows: Sequence[review.ClipRow], alphabet: AlphabetChoice, options: PrepareOptions
-) -> list[review.ClipRow]:
+def _refuse_untrainable(rows: Sequence[review.ClipRow], options: PrepareOptions) -> list[review.ClipRow]:
     """Add a fault to the rows that training would refuse."""
-    problems = training_problems(options.project, select_usable(rows), alphabet, options.cutting.sampling_rate)
+    problems = training_problems(options.project, select_usable(rows), settings_of(options))
 
     def refuse(row: review.ClipRow) -> review.ClipRow:
         faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])

@@ -23,6 +23,7 @@ from studio.prepare.arguments import PrepareOptions
 from studio.prepare.review import YES, ClipRow
 from studio.project import VALIDATION, Project
 
+Settings = dict[str, Any]  # of settings_of, or those of the last run
 PAD = "_"  # the first symbol of every alphabet
 LARGEST = 200  # symbols; a script with more has signs for syllables or words
 FOREIGN = 0.01  # share of letters beyond ASCII; English texts with names such as José stay below
@@ -51,15 +52,14 @@ def select_usable(rows: Sequence[ClipRow]) -> list[ClipRow]:
     return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
 
 
-def write_corpus(
-    project: Project, rows: Sequence[ClipRow], settings: dict[str, Any], alphabet: AlphabetChoice
-) -> Corpus:
+def write_corpus(project: Project, rows: Sequence[ClipRow], settings: Settings) -> Corpus:
     """Write project.json, the alphabet and both filelists, rows path|text with paths relative to the project.
 
-    `settings` are those of settings_of, or of the last run. Raises DataError if no clip is left for training.
+    Raises DataError if no clip is left for training.
     """
-    write_alphabet(project, settings, alphabet)
     chosen = select_usable(rows)
+    alphabet = alphabet_for(chosen, settings)
+    _write_settings(project, settings, alphabet)
     by_recording: dict[str, list[str]] = {}
     for row in chosen:
         by_recording.setdefault(row.recording, []).append(row.clip)
@@ -75,14 +75,23 @@ def clip_path(project: Project, clip: str) -> str:
     return (project.clips / f"{clip}.wav").relative_to(project.root).as_posix()
 
 
-def training_problems(
-    project: Project, rows: Sequence[ClipRow], alphabet: AlphabetChoice, sampling_rate: int
-) -> dict[str, str]:
+def training_problems(project: Project, rows: Sequence[ClipRow], settings: Settings) -> dict[str, str]:
     """Return why training would refuse rows with texts, by clip: for the text, or for the length with that text."""
     utterances = [Utterance(clip_path(project, row.clip), row.text) for row in rows]
-    options = {"text_cleaners": alphabet.cleaners, "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
-    found = unusable_rows(acoustic_spec(), options | {"dataset_path": str(project.root)}, utterances)
+    alphabet = alphabet_for(rows, settings)
+    options = {
+        "text_cleaners": alphabet.cleaners,
+        "symbols": alphabet.symbols,
+        "sampling_rate": settings["cutting"]["sampling_rate"],
+        "dataset_path": str(project.root),
+    }
+    found = unusable_rows(acoustic_spec(), options, utterances)
     return {rows[index].clip: problem for index, problem in found.items()}
+
+
+def alphabet_for(rows: Sequence[ClipRow], settings: Settings) -> AlphabetChoice:
+    """Choose the alphabet of the texts of rows."""
+    return choose_alphabet([row.text for row in rows], settings["texts"]["language"])
 
 
 def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
@@ -127,7 +136,7 @@ def symbols_of(texts: Sequence[str]) -> list[str]:
     return [PAD, " ", *sorted(characters)]
 
 
-def settings_of(options: PrepareOptions) -> dict[str, Any]:
+def settings_of(options: PrepareOptions) -> Settings:
     """Return the settings of a run, for project.json."""
     return {
         "recordings": str(options.folder.resolve()) if options.folder else "",
@@ -138,7 +147,7 @@ def settings_of(options: PrepareOptions) -> dict[str, Any]:
     }
 
 
-def write_alphabet(project: Project, settings: dict[str, Any], alphabet: AlphabetChoice) -> None:
+def _write_settings(project: Project, settings: Settings, alphabet: AlphabetChoice) -> None:
     """Write project.json with the flags of train.py that suit the texts, and symbols.txt if they need it."""
     settings["text_cleaners"] = alphabet.cleaners
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
