@@ -2,7 +2,7 @@
 
     bash scripts/prepare_dataset.sh --dataset voice/                       # voice/metadata.csv, voice/wavs/ID.wav
     bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
-    bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs av
+    bash scripts/prepare_dataset.sh --dataset asterisk                     # 539 telephone prompts, CC-BY-SA 3.0; needs av
 
 metadata.csv has rows id|text or id|raw text|normalised text, or columns with a heading; audio is wav, flac, ogg, opus or mp3,
 with --resample of any other format, too.
@@ -193,8 +193,9 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
     name, rows = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
-    if args.dataset == ASTERISK:
-        args = replace(args, treatment=replace(args.treatment, resample=True))
+    if args.dataset == ASTERISK:  # at 16 kHz, and one of its prompts is longer than training takes
+        longest = args.max_duration or args.training["longest_clip"]
+        args = replace(args, treatment=replace(args.treatment, resample=True), max_duration=longest)
     clips = choose_clips(rows, args)
     held_out = choose_held_out({recording.name: [recording.name] for recording in clips}, args.validation)
     for recording in clips:  # before anything is written

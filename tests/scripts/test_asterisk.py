@@ -79,6 +79,8 @@ def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, mo
     out = capfd.readouterr().out
     assert "0 made, 3 up to date" in out and out.count(", unchanged\n") == 4
     assert {path.name for path in (tmp_path / "data/asterisk").iterdir()} == {"prompts", "records", "wavs"}
+    prepare(tmp_path, "--longest-clip", 1.2, "--name", "short")  # training's limit; one of the prompts takes 73 s
+    assert "left out, longer than 1.2 s: 1 clip: digits_2 (1.50 s)" in capfd.readouterr().out
 
 
 def test_damaged_or_absent_prompts_leave_no_files(tmp_path: Path, sounds: Path, monkeypatch, capfd) -> None:
