@@ -129,7 +129,7 @@ train Tacotron2 "$share" --training-files "${mel_lists[0]}" --validation-files "
   --anneal-steps $((epochs * 70 / 100)) $((epochs * 88 / 100))
 steps=$(.venv/bin/python -m common.checkpoint inspect "$(last Tacotron2)" | awk '$1 == "iteration" { print $2 }')
 # the minutes of all trainings that give Tacotron 2 enough steps
-needed=$(calculate "int($minutes * $enough / $steps + 0.999)")
+needed=$(calculate "int($minutes * $enough / ($steps > 0 ? $steps : 1) + 0.999)")
 if [ "$steps" -lt "$enough" ]; then
   echo "   $steps steps; with fewer than $enough, more than a third of the words are wrong"
   echo "   QUICKSTART_MINUTES=$needed bash scripts/quickstart.sh$waveglow goes on for long enough"
