@@ -113,7 +113,8 @@ bash scripts/evaluation.sh || {
 }
 vocoders=(griffin-lim) share=1 # the best vocoder comes last
 if [ -n "$waveglow" ]; then vocoders+=(waveglow) share=$(calculate "$share - 0.15"); fi
-if .venv/bin/python -c 'import pyworld' 2>/dev/null; then vocoders+=(pulse-noise) share=$(calculate "$share - 0.05"); fi
+has_pitch='import importlib.util, sys; sys.exit(importlib.util.find_spec("pyworld") is None)'
+if .venv/bin/python -c "$has_pitch"; then vocoders+=(pulse-noise) share=$(calculate "$share - 0.05"); fi
 best=${vocoders[${#vocoders[@]} - 1]}
 
 say "mels of the included corpus, a talking clock (corpus/README.md)"
