@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -90,6 +91,8 @@ def test_plans(project: Path, words: str, no_pitch: int, best: str, steps: int) 
     assert sum(minutes) == pytest.approx(20) and minutes[0] >= 16
     assert all(one.flat["n_mel_channels"] == 80 for one in options)
     spoken = [command for command in commands if command[0] in ("inference.py", "evaluate.py")]
+    for script, *words_of_script in spoken:
+        import_module(script.removesuffix(".py")).parse_args(words_of_script)
     for command in spoken[1:]:  # after the included voice
         named = {flag: value for flag, value in pairwise(command) if flag.startswith("--")}
         vocoder = named["--vocoder"]
