@@ -67,12 +67,13 @@ def list_recordings(options: PrepareOptions) -> Listing:
     folder = options.folder
     assert folder is not None
     listing = find_sources(folder)
+    unread = listing.describe_others()
     if not listing.sources:
         found = listed([file.name for file in listing.others], 5) or "nothing"
         problem = f"{folder}: no recordings, only {found}; expected wav, flac, mp3, m4a …"
         raise DataError(join_problems([*listing.problems, problem]))
-    if others := listing.describe_others():
-        print(f"not read, since their endings are those of neither recordings nor transcripts: {others}")
+    if unread:
+        print(f"not read, since their endings are those of neither recordings nor transcripts: {unread}")
     return listing
 
 
