@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
@@ -128,16 +129,19 @@ class STFT(nn.Module):
             spectrum: complex, (B, F, T).
             length: N, at most T * hop_length; by default (T - 1) * hop_length.
         """
+        size, hop, n_frames = self.filter_length, self.hop_length, spectrum.shape[2]
+        overlap = -(-size // hop)  # frames over a sample; torch.istft adds them up in twice the time
+        before = (size - self.win_length) // 2
+        window = F.pad(self.window.float(), (before, overlap * hop - self.win_length - before))
         with torch.autocast(spectrum.device.type, enabled=False):
-            return torch.istft(
-                spectrum,
-                self.filter_length,
-                self.hop_length,
-                self.win_length,
-                self.window.float(),
-                center=True,
-                length=length,
+            frames = F.pad(torch.fft.irfft(spectrum.transpose(1, 2), size), (0, overlap * hop - size)).mul_(window)
+            total, weight = (
+                _add_frames(values.unflatten(2, (overlap, hop)))
+                for values in (frames, window.square().expand(1, n_frames, -1))
             )
+        first, n_samples = size // 2, (n_frames - 1) * hop if length is None else length
+        inside = slice(first, first + n_samples)
+        return total[:, inside] / weight[:, inside]
 
     def transform(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Magnitude and phase in radians, (B, F, T) each, of audio (B, N). Raises what `spectrum` raises."""
@@ -147,6 +151,14 @@ class STFT(nn.Module):
     def inverse(self, magnitude: Tensor, phase: Tensor, length: int | None = None) -> Tensor:
         """Audio (B, N) from magnitude and phase in radians, (B, F, T) each; `length` as in `from_spectrum`."""
         return self.from_spectrum(torch.polar(magnitude.float(), phase.float()), length)
+
+
+def _add_frames(frames: Tensor) -> Tensor:
+    """Add up frames (B, T, k, hop), each a hop after the last one: (B, (T + k - 1) * hop)."""
+    total = frames.new_zeros(len(frames), frames.shape[1] + frames.shape[2] - 1, frames.shape[3])
+    for number, parts in enumerate(frames.unbind(2)):
+        total[:, number : number + frames.shape[1]] += parts
+    return total.flatten(1)
 
 
 class TacotronSTFT(nn.Module):
