@@ -135,7 +135,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def expected_jobs(vocoder: str) -> list[SpeechJob]:
     """Speak each text with each seed by the library: the server's audio has to be the same, bit for bit."""
-    torch.set_num_threads(max(1, torch.get_num_threads() // 2))  # as in each of the server's two threads
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // 2))  # as in each of the server's two threads
     base = Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder), device="cpu")
     jobs = []
     for seed in range(SEEDS):
@@ -143,6 +144,7 @@ def expected_jobs(vocoder: str) -> list[SpeechJob]:
             audio = torch.cat(list(base.with_settings(seed).stream_line(Line(text, seed))))
             data = to_pcm(audio).tobytes()
             jobs.append(SpeechJob(text, seed, hashlib.sha256(data).hexdigest(), len(audio) / base.audio.sampling_rate))
+    torch.set_num_threads(threads)
     return jobs
 
 
