@@ -12,6 +12,9 @@ import soundfile
 import synthesizer
 from common.checkpoint import __main__ as checkpoint
 from common.errors import DataError
+from common.inference.config import SynthesisConfig
+from common.inference.voice_folder import default_vocoder, read_voice_folder
+from models import REGISTRY
 from tests.recipe import MODELS, ROOT, Result, read_log, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -152,3 +155,13 @@ def test_the_voice_of_this_repository_reads_a_new_sentence(tmp_path: Path) -> No
         assert 0.03 < clip.duration / len(text) < 0.09
         lengths.append(clip.duration)
     assert lengths[0] == pytest.approx(lengths[1], rel=0.1) and lengths[0] == lengths[2]
+
+
+def test_the_spanish_voice_reads_numbers_and_accents_in_spanish() -> None:
+    folder = ROOT / "voice" / "spanish"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 17_500_000
+    files = read_voice_folder(folder, REGISTRY.values())
+    choice = synthesizer.choose_checkpoints(files, default_vocoder(folder, REGISTRY.values()))
+    voice = synthesizer.Synthesizer.from_choice(choice, config=SynthesisConfig(seed=0), device="cpu")
+    written, spoken, other = (voice.speak(f"La niña llegó el {day}.")[0].audio for day in ("21", "veintiuno", "veinte"))
+    assert 1 < len(written) / 22050 < 4 and written.equal(spoken) and not spoken.equal(other)

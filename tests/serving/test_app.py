@@ -246,15 +246,18 @@ def test_models_and_voices(app: FastAPI) -> None:
     assert models["object"] == "list" and models["data"][0]["id"] == "tacotron2"
     # Of Open WebUI, which reads `models` and `voices`.
     assert call(app, "GET", "/audio/models/").json() == models | {"models": models["data"]}
-    assert [voice["name"] for voice in call(app, "GET", "/v1//audio/voices/").json()["voices"]] == ["embedded", "heart"]
+    names = [voice["name"] for voice in call(app, "GET", "/v1//audio/voices/").json()["voices"]]
+    assert names == ["embedded", "heart", "spanish"]
     for name in ("TTS-1-HD", "gpt-4o-mini-tts-2025-12-15", "kokoro"):  # with a date as well
         assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
-    voice, other = call(app, "GET", "/v1/voices").json()["data"]
+    voice, other, spanish = call(app, "GET", "/v1/voices").json()["data"]
     about = {"id": "embedded", "name": "embedded", "object": "voice", "default": True, "sampling_rate": 22050}
     vocoders = {"vocoders": ["pulse-noise", "waveglow", "griffin-lim"], "noisy_vocoders": ["waveglow"]}
     who = {"language": "en", "speaker": "a man", "words_wrong": 0.06}
     assert voice == about | vocoders | who and other["id"] == "heart" and not other["default"]
+    assert (spanish["id"], spanish["language"]) == ("spanish", "es")
+    assert spanish["vocoders"] == ["pulse-noise", "griffin-lim"]
 
 
 def test_health_and_readiness(app: FastAPI) -> None:
@@ -372,7 +375,8 @@ def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
         app = app_of(engine)
         response = speak(app, voice="Жанна")
         voices = call(app, "GET", "/v1/voices").json()["data"]
-    assert {voice["id"]: voice["default"] for voice in voices} == {"embedded": True, "heart": False, "Жанна": False}
+    default = {voice["id"]: voice["default"] for voice in voices}
+    assert default == {"embedded": True, "heart": False, "spanish": False, "Жанна": False}
     assert response.status_code == 200 and response.headers["x-voice"] == "%D0%96%D0%B0%D0%BD%D0%BD%D0%B0"
 
 

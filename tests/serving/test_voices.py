@@ -33,12 +33,12 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     (tmp_path / "notes.txt").write_text("not a folder\n")
     (tmp_path / ".hidden").mkdir()
     voices = voices_of(tmp_path)
-    assert voices.names == ["embedded", "anna", "ben", "heart"] and voices.default == "embedded"
+    assert voices.names == ["embedded", "anna", "ben", "heart", "spanish"] and voices.default == "embedded"
     assert voices.vocoders("anna") == [GRIFFIN_LIM]
     assert voices.vocoders("ben") == ["waveglow", GRIFFIN_LIM]
     assert voices.vocoders("embedded") == ["pulse-noise", "waveglow", GRIFFIN_LIM]  # its config.json
     assert voices.vocoders("heart") == ["pulse-noise", GRIFFIN_LIM]  # the other one of this repository
-    assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna", "heart"]
+    assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna", "heart", "spanish"]
     assert voices_of(tmp_path, embedded=False).names == ["anna", "ben"]
     assert voices_of(tmp_path, vocoder=GRIFFIN_LIM).vocoders("ben")[0] == GRIFFIN_LIM
 
@@ -50,7 +50,7 @@ def test_a_folder_comes_before_an_embedded_voice_and_a_name_of_openai(tmp_path: 
     assert voices.vocoders("heart") == [GRIFFIN_LIM]
     assert voices.resolve("Nova") == "nova"
     assert {voices.resolve(name) for name in ("alloy", "Alloy", "", None)} == {"embedded"}
-    with pytest.raises(RequestError, match="'novak' is not one of embedded, heart, nova"):
+    with pytest.raises(RequestError, match="'novak' is not one of embedded, heart, nova, spanish"):
         voices.resolve("novak")
 
 
@@ -58,10 +58,10 @@ def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> Non
     folder = embedded(tmp_path / "ben", tacotron2__pt="tacotron2.safetensors", waveglow__pt="waveglow.safetensors")
     (folder / "notes").mkdir()  # no voice
     voices = voices_of(folder)
-    assert voices.names == ["embedded", "ben", "heart"] and voices.vocoders("ben")[0] == "waveglow"
+    assert voices.names == ["embedded", "ben", "heart", "spanish"] and voices.vocoders("ben")[0] == "waveglow"
     (folder / "config.json").write_text('{"name": "mine", "vocoder": "griffin-lim"}')
     mine = voices_of(folder)
-    assert mine.names == ["embedded", "heart", "mine"] and mine.vocoders("mine")[0] == GRIFFIN_LIM
+    assert mine.names == ["embedded", "heart", "mine", "spanish"] and mine.vocoders("mine")[0] == GRIFFIN_LIM
     (folder / "config.json").write_text('{"name": "embedded"}')
     with pytest.raises(DataError, match=r"its name, embedded, belongs to .* or change `name` in its config\.json"):
         voices_of(folder)

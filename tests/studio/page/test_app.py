@@ -114,7 +114,7 @@ def test_a_voice_that_cannot_be_loaded_is_an_error_in_words_until_there_is_anoth
     (project.voice / "config.json").write_text(json.dumps({"name": "mine", "vocoder": "griffin-lim"}))
     assert speak_tab.show(project) != before
     found = wait(lambda: (answer := client.get("/speak/mine/v1/voices")).status_code == 200 and answer.json()["data"])
-    assert [voice["id"] for voice in found] == ["mine", "embedded", "heart"]
+    assert [voice["id"] for voice in found] == ["mine", "embedded", "heart", "spanish"]
     body = {"input": "Two.", "seed": 3, "response_format": "pcm", "sample_rate": 22050}
     answer = client.post("/speak/mine/v1/audio/speech", json=body)
     own = Synthesizer.from_checkpoints(weights, config=SynthesisConfig(seed=3), device="cpu")
