@@ -26,7 +26,7 @@ from common.reading.tables import any_of, behind, readings, words
 _SIGNS, _FUNCTIONS, _POWERS = readings("sign of a formula"), readings("function"), readings("power of a formula")
 _OPERATORS = [sign for sign in _SIGNS if not set(sign) & set(" f√|⁺⁻")]  # what stands between operands
 _SLASHED = frozenset(words("with a slash"))
-_WORDS = frozenset(map(str.lower, words("short word"))) - frozenset(words("product of letters"))
+_WORDS = frozenset(map(str.lower, words("short word, known"))) - frozenset(words("product of letters"))
 _PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉", "0123456789+-n0123456789")
 _LETTER = "[^\\W\\d_¹²³⁰⁴-⁹ⁿ₀-₉]"
 _PARTS = rf"(?:{any_of(words('element'))})(?![a-z])[0-9₀-₉]*"

@@ -117,7 +117,7 @@ def degrees(match: re.Match[str]) -> str:
 def inches(match: re.Match[str]) -> str:
     """Number with the mark of an inch, 3"; without it, if the mark ends a quotation."""
     before = match.string[max(0, match.start() - _QUOTED) : match.start()]
-    is_quoted = re.search(r"(?:\A|[\s(\[{=:—-])[\"“](?=\S)[^\"“”]*\Z", before) is not None
+    is_quoted = re.search(r"(?:\A|[\s(\[{=:—-])[\"“](?!\s)[^\"“”]*\Z", before) is not None
     return decimal(match[1]) if is_quoted and match[0][-1] != "″" else measure(match[1], "″")
 
 
