@@ -81,6 +81,7 @@ _IN_CAPITALS = {
     **{"before number": "N", "number without point": "n", "before letter": "k"},
     **{"before by": "P", "behind number": "Q", "behind ordinal": "O"},
 }
+_CASES = str, str.lower, str.upper, str.capitalize
 _AT_START = {"never last": "L", "within its sentence": "M"}
 
 
@@ -103,6 +104,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
 
     small_streets = {name.lower(): full.lower() for name, full in in_names("S").items()}
     old_states, names = found["old state"], found["sign of money"]
+    known = short_forms("") | found["spelled in small letters"]
     units = {*found["unit"], *found["currency"], *found["currency behind"]}
     return {
         **found,
@@ -120,7 +122,7 @@ def _add_derived(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         "Biblical name": dict.fromkeys(found["bible"].values(), ""),
         "counting with a colon": {f"{word}:": "" for word in found["counting"]},
         "any sign": found["sign"] | {sign: name.partition("/")[0] for sign, name in names.items() if len(sign) == 1},
-        "known": {word.split()[0].lower(): "" for word in short_forms("") | found["spelled in small letters"]},
+        "known": {form(word.split()[0]): "" for word in known for form in _CASES},
         "plain unit": dict.fromkeys(units - found["unit that is a word"].keys(), ""),
     }
 
