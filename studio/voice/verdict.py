@@ -39,6 +39,7 @@ ADVICE = (
 UNDECIDED_ADVICE = (
     "listen to both voices and judge for yourself; more minutes of speech give more lines and a clear verdict"
 )
+HEARD_TEXTS = "the recordings' wrong words, because the recogniser wrote their texts"
 UNCLEAR_ADVICE = "it is far harder to understand than the recordings; more minutes of speech and a longer training help"
 
 
@@ -108,6 +109,7 @@ class Verdict:
     closer: Interval
     count: int  # lines
     unmeasured: str = ""
+    heard_texts: bool = False  # the recogniser wrote the texts: that it hears them in the recordings says nothing
 
     @property
     def way(self) -> float:
@@ -149,8 +151,9 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in words."""
+        beside_itself = self.heard_texts and self.embedded is None and self.outcome != UNCLEAR
         compared = [
-            _compare(self.harder, CLOSE_WORDS, EFFORT),
+            "" if beside_itself else _compare(self.harder, CLOSE_WORDS, EFFORT),
             _compare(self.closer, CLOSE_VOICE, NEARNESS if self.embedded else NEARNESS_TO_RECORDINGS),
         ]
         found = [word for word in compared if word]
@@ -206,21 +209,23 @@ def read_verdict(voice: Path) -> Stored:
         return Stored([], False)
 
 
-def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]) -> Verdict:
+def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str], heard_texts: bool = False) -> Verdict:
     """Judge a voice through one of its vocoders, beside the embedded one if that is among the systems."""
     own, other = systems[vocoder].lines, systems.get(EMBEDDED_VOICE, systems[RECORDINGS]).lines
     embedded = score(systems[EMBEDDED_VOICE]) if EMBEDDED_VOICE in systems else None
+    recordings = score(systems[RECORDINGS])
     pairs = [(_capped(mine), _capped(theirs)) for mine, theirs in zip(own, other, strict=True)]
     harder = bootstrap(np.array([(*mine, *theirs) for mine, theirs in pairs]), _beyond)
     likeness = [mine - theirs for mine, theirs in zip(_likeness(own), _likeness(other), strict=True)]
     return Verdict(
         voice=score(systems[vocoder]),
         embedded=embedded,
-        recordings=score(systems[RECORDINGS]),
+        recordings=recordings._replace(words=math.nan) if heard_texts else recordings,
         harder=harder,
         closer=bootstrap(likeness),
         count=len(own),
-        unmeasured="; ".join(unmeasured),
+        unmeasured="; ".join([*unmeasured, HEARD_TEXTS] if heard_texts else unmeasured),
+        heard_texts=heard_texts,
     )
 
 

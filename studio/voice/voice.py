@@ -33,6 +33,8 @@ from models import REGISTRY
 from studio.plan.file import NEED, Plan
 from studio.plan.inputs import Material, read_material
 from studio.plan.proposal import LINES
+from studio.prepare.review import read_proposals
+from studio.prepare.texts import RECOGNISED
 from studio.project import Project
 from studio.train.progress import LOG, RunLog
 from studio.voice.card import Facts, card
@@ -75,7 +77,7 @@ def write_voice(project: Project, plan: Plan) -> list[str]:
     )  # until the verdict is there
     systems, missing = evaluate(project, lines, plan, material)
     vocoder = choose_vocoder(systems, [name for name in preferred_vocoders(plan) if name in systems])
-    verdict = judge(systems, vocoder, missing)
+    verdict = judge(systems, vocoder, missing, has_heard_texts(project))
     words = verdict.lines(vocoder, str(plan.notes.get(NEED, "")))
     config: dict[str, Any] = {**about, "vocoder": vocoder, KEY: Stored(words, verdict.is_worse)._asdict()}
     config |= {} if math.isnan(verdict.voice.words) else {"words_wrong": round(float(verdict.voice.words), 3)}
@@ -166,6 +168,12 @@ def evaluate(
         system = evaluation.evaluate_system(name, items, renditions, speed, evaluators, at)
         systems[name] = system if listen is None else system._replace(lines=[listen(line, at) for line in system.lines])
     return systems, list(missing.values())
+
+
+def has_heard_texts(project: Project) -> bool:
+    """Return True if the recogniser wrote the texts of most clips."""
+    sources = [row.source for row in read_proposals(project.proposals)]
+    return 2 * sources.count(RECOGNISED) > len(sources)
 
 
 def listen_to_speaker(project: Project, rate: int) -> Listener:

@@ -162,6 +162,15 @@ def test_a_voice_of_another_language_is_judged_beside_the_recordings() -> None:
         lines = verdict.lines("mine", "")
         assert f"Beside the recordings the voice is {words}" in verdict.sentence and not verdict.is_worse
         assert lines[-1].startswith("warning: it is far harder") == warned and "embedded" not in "".join(lines)
+        heard = judge(
+            {"mine": mine, RECORDINGS: system(0, 0.93)}, "mine", [], heard_texts=True
+        )  # by the recogniser's texts
+        assert ("to understand" in heard.sentence) == warned and "the recordings: likeness 0.930" in heard.lines(
+            "mine", ""
+        )
+        assert "Not measured: the recordings' wrong words, because the recogniser wrote their texts." in heard.lines(
+            "", ""
+        )
 
 
 def uneven(likeness: list[float]) -> System:
