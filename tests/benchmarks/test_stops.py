@@ -27,7 +27,7 @@ def test_a_training_that_is_asked_to_stop_goes_on_to_the_same_bits(monkeypatch) 
 
 def test_what_does_not_end_is_late_and_what_is_left_is_killed(monkeypatch) -> None:
     monkeypatch.setattr(stops, "PATIENCE", 1.0)
-    with stops.workplace(False) as folder:
+    with stops.workplace("export", False) as folder:
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
         (folder / "err").touch()
         process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE)
