@@ -96,6 +96,14 @@ def model_options(specs: Iterable[ModelSpec]) -> dict[str, Any]:
     return {action.dest: action.default for action in actions_of(*adders)}
 
 
+def model_flags(specs: Iterable[ModelSpec]) -> dict[str, str]:
+    """Return those flags by the names of their options."""
+    return {
+        action.dest: action.option_strings[-1]
+        for action in actions_of(add_audio_arguments, *(s.add_arguments for s in specs))
+    }
+
+
 def log_path(output: Path, log_file: str) -> Path:
     """Return the file that --log-file names: inside --output, unless it already begins with --output or is absolute.
 

@@ -169,6 +169,11 @@ def check_fields(config: Any) -> None:
         raise UsageError("; ".join(problems))
 
 
+def by_flag(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options by their flags."""
+    return {flag_of(name): value for name, value in options.items()}
+
+
 def values_of(config: Any) -> dict[str, Any]:
     """Return the options of a config and of the configs in it, by name."""
     values: dict[str, Any] = {}

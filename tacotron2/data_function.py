@@ -201,6 +201,7 @@ class TextMelDataset(ClipDataset):
         self.config = from_options(Tacotron2DataConfig, options)
         self.ids = _encode_all([row.text for row in utterances], self.config, self._encode)
         self.lengths = [len(ids) for ids in self.ids]
+        self.symbols = sum(self.lengths)
         if self.config.load_mel_from_disk:
             check_settings(((self.folder / row.path).parent for row in utterances), self.audio)
 
@@ -209,6 +210,8 @@ class TextMelDataset(ClipDataset):
         path = self.path(item)
         if self.config.load_mel_from_disk:
             seconds = mel_seconds(path, self.audio)
+        elif path.suffix == ".pt":
+            return f"{path}: a stored mel, expected a recording: add --load-mel-from-disk, or list recordings"
         else:
             seconds = audio_seconds(path, self.audio, self.audio.filter_length // 2 + 1, samples)
         symbols, most = self.lengths[item], self.config.symbols_per_second * seconds

@@ -139,11 +139,11 @@ REFUSALS = """
 1 inference.py SPEECH --waveglow {tacotron2}
     error: {tacotron2}: WaveGlow config: unknown keys…is it a checkpoint of WaveGlow?
 2 inference.py SPEECH --n-mel-channels 80
-    error: {tacotron2}: …n_mel_channels is 10 in it, 80 as requested…: leave these flags out, the checkpoint stores its settings
+    error: {tacotron2}: …--n-mel-channels is 10 in it, 80 as requested…: leave these flags out, the checkpoint stores its settings
 2 inference.py SPEECH --text-cleaners basic_cleaners
-    error: {tacotron2}: …text_cleaners is ['english_cleaners'] in it, ['basic_cleaners'] as…
+    error: {tacotron2}: …--text-cleaners is ['english_cleaners'] in it, ['basic_cleaners'] as…
 2 inference.py SPEECH --wn-channels 512 --flows 12
-    error: {waveglow}: …n_flows is 4 in it, 12 as requested; n_channels is 8 in it, 512 as…
+    error: {waveglow}: …--flows is 4 in it, 12 as requested; --wn-channels is 8 in it, 512 as…
 2 inference.py SPEECH --max-decoder-steps 0
     error: --max-decoder-steps: 0, expected a whole number from 1 to 1000000
 2 inference.py SPEECH --gate-threshold nan

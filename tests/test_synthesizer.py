@@ -105,7 +105,7 @@ def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) ->
 def test_mistakes_are_errors_of_the_user(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(DataError, match=r"none\.pt"):
         Synthesizer.from_checkpoints(tmp_path / "none.pt")
-    with pytest.raises(UsageError, match="decoder_rnn_dim is 24 in it, 32 as requested"):
+    with pytest.raises(UsageError, match="--decoder-rnn-dim is 24 in it, 32 as requested"):
         voice(options={"decoder_rnn_dim": 32})
     with pytest.raises(UsageError, match="options: tempo: no such option"):
         voice(options={"tempo": 2})

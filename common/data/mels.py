@@ -32,7 +32,7 @@ from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tenso
 from common.data.filelist import BadRows, Utterance, check_files, read_filelist
 from common.errors import DataError, UsageError, changes, exit_on_user_error, join_problems
 from common.files import atomic_write, is_current, read_object, remove_leftovers, write_text, writing
-from common.options import from_options, option, parse_options, section
+from common.options import by_flag, from_options, option, parse_options, section
 from common.progress import counted
 from common.spec import ModelSpec, Options
 
@@ -43,6 +43,7 @@ SAME_MEL = 0.05  # nats: two implementations of one transform differ by less on 
 LOOKED_AT = 8  # mels of a list
 # Natural log-mels of speech in [-1, 1] stay within these limits, and somewhere come below QUIETEST: log10's floor is -5.
 LOWEST, HIGHEST, QUIETEST = -16.0, 6.0, -5.05
+FASTEST = 27  # symbols a second of all clips together: fast speech has 25, usual speech of twice the hop 30
 SETTINGS = "audio_settings.json"  # in a folder of mels: the audio settings they were made with
 SMALL_MEL = 2**14  # bytes; smaller files are read, since little of them is the mel itself
 NO_EFFECT = {"max_wav_value"}  # on a mel
@@ -134,7 +135,7 @@ def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
     problems = []
     for folder in sorted(folder for folder in set(folders) if is_labelled(folder)):
         wanted, found = settings_of(config), _read_settings(folder / SETTINGS)
-        if differing := changes(found, wanted):
+        if differing := changes(by_flag(found), by_flag(wanted)):
             problems.append(f"{folder}: its mels were made with other audio settings: {'; '.join(differing)}")
     if problems:
         advice = "set the flags as they were, or delete the folder and prepare its mels again"
@@ -158,7 +159,7 @@ def audio_seconds(path: Path, audio: AudioConfig, shortest: int, samples: int | 
         samples: their number, where it is known; otherwise the file's header states it.
     """
     if path.suffix == ".pt":
-        raise DataError(f"{path}: a stored mel, expected a recording: add --load-mel-from-disk, or list recordings")
+        raise DataError(f"{path}: a stored mel, expected a recording")
     if samples is None:
         samples = count_samples(path, audio.sampling_rate)
     if samples < shortest:
@@ -201,6 +202,8 @@ def unusable_rows(
 class ClipDataset:
     """The clips of a filelist: what the models' datasets share. Each says which clips it refuses, and makes items of the others."""
 
+    symbols = 0  # of all texts, where a dataset reads them
+
     def __init__(self, options: Options, utterances: Sequence[Utterance]) -> None:
         self.folder, self.utterances = Path(options.get("dataset_path", "./")), utterances
         self.audio = from_options(AudioConfig, options)
@@ -236,6 +239,7 @@ class ClipDataset:
         if problems:
             raise BadRows(problems)
         check_values(self.mel_paths(), self.audio)
+        check_pace(self.mel_paths(), self.symbols, self.audio)
 
     def mel_paths(self) -> list[Path]:
         """List the stored mels that training reads; none where it computes them."""
@@ -269,6 +273,16 @@ def check_values(mels: Sequence[Path], config: AudioConfig) -> None:
             else:
                 difference = f"{(mel - wanted).abs().mean():.2g} apart on average"
             raise DataError(f"{path}: not the mel of {recording} with these settings: {difference}; {advice}")
+
+
+def check_pace(mels: Sequence[Path], symbols: int, config: AudioConfig) -> None:
+    """Raise DataError for stored mels without a label that are far too short for their texts, as those of twice the hop are."""
+    pace = symbols / max(sum(mel_seconds(mel, config) for mel in mels), 1e-9)
+    if mels and pace > FASTEST and not any(is_labelled(mel.parent) for mel in mels):
+        raise DataError(
+            f"{mels[0].parent}: mels of {pace:.0f} symbols a second, expected at most {FASTEST} in a whole list: their hop is "
+            f"longer than --hop-length {config.hop_length}, or the texts are of other clips"
+        )
 
 
 def length_problem(path: Path, seconds: float, longest: float) -> str | None:

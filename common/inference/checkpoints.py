@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from common import precision
-from common.arguments import model_options
+from common.arguments import model_flags, model_options
 from common.checkpoint.files import find_last, load_checkpoint
 from common.checkpoint.weights import data_of, restore_model
 from common.errors import DataError, UsageError
@@ -105,10 +105,13 @@ class Checkpoints(NamedTuple):
         check_data_options(spec, data, stored, path)
         own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == self.embedded else {}
         requested = spec.config_from_options(config.options)
-        requested_data = {name: config.options[name] for name in data if name in config.options}
         # keys that a file leaves out are at their defaults
         complete = spec.config_from_options(model_options(self.specs)) | stored if stored else {}
-        clashes = contradictions(requested, complete, spec.free_at_inference) + contradictions(requested_data, data)
+        clashes, flags = [], model_flags(self.specs)
+        for name, value in config.options.items():
+            wanted = {name: value} if name in data else spec.config_from_options({name: value})
+            differences = contradictions(wanted, complete | data, spec.free_at_inference)
+            clashes += [f"{flags[name]} {difference.partition(' ')[2]}" for difference in differences]
         if clashes:
             raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint stores its settings")
         free = {name: value for name, value in requested.items() if name in spec.free_at_inference}

@@ -20,7 +20,7 @@ from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM, SIGMA
-from common.options import from_options
+from common.options import flag_of_field, from_options
 from common.spec import Denoising, SpeechStage, VocoderInference
 
 # B batch, T frames, M mels, N samples
@@ -47,7 +47,7 @@ def common_audio(acoustic: LoadedModel, vocoding: LoadedModel) -> AudioConfig:
     """Return the audio settings of both models. Raises DataError if they differ."""
     audio, others = (from_options(AudioConfig, loaded.options) for loaded in (acoustic, vocoding))
     differences = [
-        f"{field.name} is {ours} and {other}"
+        f"{flag_of_field(field)} {ours} and {other}"
         for field in fields(AudioConfig)
         if (ours := getattr(audio, field.name)) != (other := getattr(others, field.name))
     ]

@@ -14,6 +14,7 @@ from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
 from common.checkpoint.weights import current_layout, data_of, load_weights
 from common.errors import DataError, UsageError, changes
+from common.options import by_flag
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.optimization import select_names
 from common.training.options import TrainOptions
@@ -52,7 +53,8 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     count = sum(value.numel() for value in weights.values())
     sentence = f"{path}: {count:,} weights as a warm start at epoch 0"
     anew = f"{len(fresh)} tensors start anew" if fresh else ""
-    other = changes(stored, {name: options[name] for name in AUDIO if name in stored and name in options})
+    shared = {name: options[name] for name in AUDIO if name in stored and name in options}
+    other = changes(by_flag(stored), by_flag(shared))
     mels = f"its mels have other settings: {', '.join(other)}" if other else ""
     return "; ".join(filter(None, (sentence, mels, anew, phrase, spec.assumed(stored, checkpoint.get("config", {})))))
 

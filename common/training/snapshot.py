@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from common.checkpoint import files
 from common.checkpoint.fields import SHARPENED
 from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights, not_finite
 from common.errors import DataError, UsageError, listed, printable
+from common.options import flag_of, flag_of_field
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import ModelSpec, Options, config_of
@@ -173,7 +174,8 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
 def check_data_options(checkpoint: dict[str, Any], path: Path, settings: Options) -> None:
     """Raise UsageError if a resumed run has other text or audio options than its checkpoint."""
     stored = data_of(checkpoint)
-    other = [name for name, value in stored.items() if name in settings and settings[name] != value]
+    differing = [name for name, value in stored.items() if name in settings and settings[name] != value]
+    other = ["--symbols-file" if name == "symbols" else flag_of(name) for name in differing]
     if other and checkpoint.get("optimizer") is not None:
         raise UsageError(
             f"{path}: made with other settings of {', '.join(other)} than the command line's: give the same, "
@@ -277,8 +279,8 @@ def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
     current, defaults = asdict(config), asdict(type(config)())
     known = {**defaults, **stored} if stored else {}  # files leave some keys out
     pairs = [
-        f"{key}: {value} in the file, {current[key]} now"
-        for key, value in known.items()
-        if key in current and current[key] != value
+        f"{flag_of_field(field)}: {known[field.name]} in the file, {current[field.name]} now"
+        for field in fields(config)
+        if field.name in known and current[field.name] != known[field.name]
     ]
     return f"; settings that differ: {'; '.join(pairs)}" if pairs else ""

@@ -75,6 +75,19 @@ def test_a_text_may_have_all_the_symbols_of_its_seconds(tmp_path):
         TextMelDataset(options, [Utterance("a.wav", "a" * 41)]).check_clips()
 
 
+def test_stored_mels_of_twice_the_hop_are_known_by_their_pace(tmp_path):
+    """Without a label or a recording; a hop of 300 in place of 256 is within what speakers differ by."""
+    options = {"dataset_path": str(tmp_path), "load_mel_from_disk": True, "sampling_rate": 10240, "mel_fmax": 5000.0}
+    rows = [Utterance("a.pt", "a" * 26), Utterance("b.pt", "a" * 28)]
+    for name in ("a.pt", "b.pt"):
+        save_mel(tmp_path / name, torch.full((80, 40), -11.5))  # a second
+    TextMelDataset(options, rows).check_clips()  # 27 a second
+    with pytest.raises(DataError, match=r"mels of 28 symbols a second, expected at most 27 in a whole list: their hop"):
+        TextMelDataset(options, [rows[1], rows[1]]).check_clips()
+    write_settings(tmp_path, AudioConfig(sampling_rate=10240, mel_fmax=5000.0))
+    TextMelDataset(options, [rows[1], rows[1]]).check_clips()
+
+
 def test_mels_follow_the_audio_options_and_stored_ones_of_others_are_refused(tmp_path):
     own = {"hop_length": 512, "n_mel_channels": 40}
     dataset = TextMelDataset(CORPUS | own, ROWS)
@@ -82,7 +95,7 @@ def test_mels_follow_the_audio_options_and_stored_ones_of_others_are_refused(tmp
     write_settings(tmp_path, AudioConfig(**own))
     save_mel(tmp_path / "a.pt", torch.zeros(40, 3))
     options, rows = {"dataset_path": str(tmp_path), "load_mel_from_disk": True}, [Utterance("a.pt", "hello")]
-    with pytest.raises(DataError, match="made with other audio settings: hop_length 512, now 256"):
+    with pytest.raises(DataError, match="made with other audio settings: --hop-length 512, now 256"):
         TextMelDataset(options, rows)
     assert TextMelDataset(options | own, rows)[Key(0, 0)].mel.shape == (40, 3)
     (tmp_path / "audio_settings.json").unlink()

@@ -99,7 +99,7 @@ def test_cached_mels_that_do_not_fit(folder: Path) -> None:
     with pytest.raises(DataError, match=r"long.pt: 70 frames, expected 87 for .*long.wav: it is of other audio"):
         dataset(folder, load_mel_from_disk=True)[Key(0, 0)]
     write_settings(folder / "mels", AudioConfig(hop_length=128))
-    with pytest.raises(DataError, match="hop_length 128, now 256"):
+    with pytest.raises(DataError, match="--hop-length 128, now 256"):
         dataset(folder, load_mel_from_disk=True)
     for path in (folder / "mels").iterdir():
         path.unlink()

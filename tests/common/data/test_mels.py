@@ -88,7 +88,7 @@ def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) ->
     settings = json.loads((tmp_path / "mels" / "audio_settings.json").read_text())
     assert settings["hop_length"] == 256 and settings["mel_fmax"] == 8000.0 and "max_wav_value" not in settings
     before = load_mel(tmp_path / "mels" / "a.pt", 80)
-    message = r"mels: its mels were made with .*: hop_length 256, now 200; mel_fmax 8000.0, now 7000"
+    message = r"mels: its mels were made with .*: --hop-length 256, now 200; --mel-fmax 8000.0, now 7000"
     with pytest.raises(DataError, match=message):
         mels.main([*lists, "--hop-length", "200", "--mel-fmax", "7000"])
     assert torch.equal(load_mel(tmp_path / "mels" / "a.pt", 80), before)
@@ -98,7 +98,7 @@ def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) ->
 def test_a_label_without_one_of_the_settings_or_that_cannot_be_read(tmp_path: Path) -> None:
     settings = settings_of(AudioConfig())
     del settings["mel_fmax"]
-    without = json.dumps(settings), r"other audio settings: mel_fmax None, now 8000\.0"
+    without = json.dumps(settings), r"other audio settings: --mel-fmax None, now 8000\.0"
     for content, message in (without, ("{", "cannot be read"), ("[]", "a list")):
         (tmp_path / "audio_settings.json").write_text(content)
         with pytest.raises(DataError, match=message):
@@ -169,7 +169,7 @@ def test_a_mel_comes_back_as_it_was_saved_half_mels_are_widened_and_none_is_a_re
     torch.save(torch.full((10, 2), 0.5, dtype=torch.float16), tmp_path / "a.pt")
     mel = load_mel(tmp_path / "a.pt", 10)
     assert (mel.dtype, mel.unique().tolist()) == (torch.float32, [0.5])
-    with pytest.raises(DataError, match="a stored mel, expected a recording: add --load-mel-from-disk"):
+    with pytest.raises(DataError, match=r"a stored mel, expected a recording$"):
         mels.audio_seconds(tmp_path / "a.pt", AudioConfig(), 1)
     assert mels.audio_seconds(tmp_path / "a.wav", AudioConfig(), 513, 513) == 513 / 22050
 

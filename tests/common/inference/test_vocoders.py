@@ -273,7 +273,7 @@ def test_settings_that_inference_may_change_contradict_nothing_and_other_audio_d
     assert contradictions(requested, stored, frozenset({"x"})) == ["y is 3 in it, 4 as requested"]
     assert len(contradictions(requested, stored)) == 2
     assert contradictions({"nested": {"x": 2}}, {"nested": None}) == []
-    message = r"^a model .*: trained with different audio settings: sampling_rate is 8 and 16$"
+    message = r"^a model .*: trained with different audio settings: --sampling-rate 8 and 16$"
     with pytest.raises(DataError, match=message):
         untrained_voice({"sampling_rate": 16})
 

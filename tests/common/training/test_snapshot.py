@@ -53,7 +53,7 @@ def test_what_is_in_a_checkpoint(model: str) -> None:
 
 
 def test_a_model_of_other_sizes_is_told_which(tmp_path: Path, checkpoint: dict) -> None:
-    message = r"old\.pt: not this model's weights.*settings that differ: n_flows: 4 in the file, 5 now"
+    message = r"old\.pt: not this model's weights.*settings that differ: --flows: 4 in the file, 5 now"
     with pytest.raises(DataError, match=message):
         snapshot.restore(fresh_state("WaveGlow", tmp_path, "--flows", "5"), checkpoint, PATH)
 
@@ -118,7 +118,7 @@ def test_other_data_is_another_run(tmp_path: Path, checkpoint: dict) -> None:
     settings = dict(parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")[0].model)
     snapshot.check_data_options(checkpoint, PATH, settings)
     settings |= {"mel_fmax": 7000.0, "sampling_rate": 16000}
-    wanted = r"old\.pt: made with other settings of sampling_rate, mel_fmax than .*--warm-start old\.pt"
+    wanted = r"old\.pt: made with other settings of --sampling-rate, --mel-fmax than .*--warm-start old\.pt"
     with pytest.raises(UsageError, match=wanted):
         snapshot.check_data_options(checkpoint, PATH, settings)
     snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, settings)  # weights alone begin anew
