@@ -63,6 +63,14 @@ def test_requests_may_choose_all_formats_and_a_batch_fails_at_its_first_mistake(
         BatchBody.model_validate({"input": [7] * 1000})
 
 
+async def test_audio_that_is_computed_is_no_longer_left() -> None:
+    """Four characters at 15.2 a second; more than was expected leaves nothing."""
+    stream = make_stream(torch.zeros(2205))
+    assert stream.seconds_left == pytest.approx(4 / 15.2 - 0.1)
+    stream.put(torch.zeros(22050))
+    assert stream.seconds_left == 0
+
+
 def simulated(active: list[float], waiting: list[float], places: int, step: float = 1e-3) -> float:
     """Give each active request a small share in turn until a new one has a place."""
     active, waiting, work = list(active), list(waiting), 0.0

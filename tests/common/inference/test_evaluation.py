@@ -126,7 +126,7 @@ def test_lines_without_evaluators_keep_their_values_and_audio_that_is_not_finite
 
 def test_lines_are_spread_over_the_list_and_cached_mels_are_no_recordings() -> None:
     rows = [Utterance(str(number), "") for number in range(10)]
-    assert [row.path for row in spread(rows, 3)] == ["0", "3", "6"]
+    assert [row.path for row in spread(rows, 4)] == ["0", "2", "5", "7"]
     assert spread(rows, 30) == rows
     mel, sound = (Utterance(f"corpus/{path}", "One.") for path in ("mels/a.pt", "clock/clock_0022.ogg"))
     assert make_held_out_line(mel, str(ROOT), AudioConfig()) == HeldOutLine("One.", None)

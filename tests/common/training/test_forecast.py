@@ -19,7 +19,7 @@ from common.run import memory
 from common.run.distributed import Dist
 from common.spec import Preview
 from common.training.arguments import parse_training_arguments
-from common.training.forecast import describe_plan, longest_batch, time_report
+from common.training.forecast import describe_plan, forecast, longest_batch, time_report
 from common.training.loader import Loaders
 from common.training.loop import train_step
 from common.training.optimization import Pace
@@ -53,6 +53,16 @@ def test_the_estimated_peak_is_near_the_one_of_a_step(tmp_path: Path, model: str
     batch = longest_batch(loader, 6)
     measured = memory.measure_peak(CPU.device, lambda: train_step(state, [batch]))  # Adam's averages are made in it
     assert float(found[1]) * 1e6 == pytest.approx(measured + weights, rel=0.3)
+
+
+def test_a_peak_has_each_clip_once(monkeypatch) -> None:
+    """A step takes 70 bytes, and 30 for a clip."""
+    monkeypatch.setattr("common.training.forecast.longest_batch", lambda loader, clips: clips)
+    monkeypatch.setattr("common.training.forecast._peak", lambda state, clips: 70 + 30 * clips)
+    state = make_state()
+    state.loaders = Loaders(loader(4, 2), loader(4, 2, training=False), Pace(2, 2, 2))  # type: ignore[arg-type]
+    found = forecast(state, 6)
+    assert (found.activations, found.peak - found.always) == (30, 70 + 6 * 30)
 
 
 def test_the_longest_clips_make_the_batch_and_nothing_is_trained(tmp_path: Path) -> None:

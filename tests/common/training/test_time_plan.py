@@ -54,6 +54,18 @@ def test_a_run_uses_its_time_and_does_not_exceed_it(now: list[float], slower: fl
     assert plan.squeeze == plan.last / 1000
 
 
+def test_the_longest_report_counts(now: list[float]) -> None:
+    """Most epochs have none."""
+    plan = TimePlan()
+    plan.start(10.0, 1000, 100, 0)
+    for done, report in enumerate((3.0, 7.0, 0.0), 1):
+        now[0] += 2.0
+        plan.end_steps(done, 2.0)
+        now[0] += report
+        plan.end_epoch()
+    assert plan.report_seconds == 7.0 and plan.spent == 16.0
+
+
 def test_a_slow_first_epoch_does_not_decide_for_the_others(now: list[float]) -> None:
     plan = TimePlan()
     plan.start(1.0, 1000, 100, 0)

@@ -120,6 +120,12 @@ def test_faults_begin_at_their_limits(fault: str, fine: dict[str, object], fault
     assert is_usable(second) is (fault not in ("too short", "too long", "words"))
 
 
+@pytest.mark.parametrize(("count", "is_known"), [(19, False), (20, True)])
+def test_a_median_pace_needs_twenty_clips(count: int, is_known: bool) -> None:
+    *_, found = find_faults([FINE] * (count - 1) + [changed({"text": "a" * 101})], CuttingConfig(), FaultLimits())
+    assert [name.split(" (")[0] for name in found] == ["pace"] * is_known
+
+
 def test_shares_of_wrong_words_and_letters() -> None:
     pytest.importorskip("jiwer", reason="jiwer, of requirements/eval.txt, is not installed")
     assert shares_wrong("under score", "underscore", "en") == (1.0, 0.0)

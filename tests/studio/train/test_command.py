@@ -290,6 +290,14 @@ def test_what_would_end_a_training_later_ends_the_command_before_it(project, fla
         ({"segment_lenght": 1}, "segment-lenght"),
         ({"output": str(tmp_path)}, r"plan\.json: WaveGlow\.output: .* again if the project has moved"),
         (
+            {"training_files": str(project.validation_list)},
+            r"WaveGlow\.training_files: .*val\.txt, expected .*train\.txt",
+        ),
+        (
+            {"validation_files": str(project.training_list)},
+            r"WaveGlow\.validation_files: .*train\.txt, expected .*val\.txt",
+        ),
+        (
             {"best_by": "wer", "evaluate_without": ["mos"]},
             "WaveGlow.best_by: wer counts words, and no recogniser of English",
         ),
