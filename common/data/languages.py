@@ -106,7 +106,9 @@ def other_language(texts: Sequence[str], language: str) -> str:
         return ""
     text = unicodedata.normalize("NFC", " ".join(texts))
     words = [word for word in _WORD.findall(text) if len(word) > 1]
-    script = Counter(map(_script, words)).most_common(1)[0][0] if words else ""
+    if not words:
+        return ""
+    script = Counter(map(_script, words)).most_common(1)[0][0]
     if script == OWN_SCRIPT.get(own, ""):
         other = _other_language(text, own)
         return other if OWN_SCRIPT.get(other, "") == script else ""

@@ -82,6 +82,8 @@ def test_texts_are_in_the_language_of_their_words(language: str) -> None:
         (["The train is late, and you are not."], "ru", "en"),
         (["Sierra Nevada", "Rio Grande"], "en", ""),
         ([], "en", ""),
+        ([], "ru", ""),  # recordings without texts
+        (["8", "…"], "el", ""),
     ],
 )
 def test_texts_in_another_script_or_language_are_told(texts: list[str], own: str, other: str) -> None:
