@@ -33,7 +33,7 @@ WHITE = re.compile(r"\s*")
 SIGNS = frozenset("%&@#§")  # beside digits and the signs of Unicode's categories
 CONSONANTS = "[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z]"
 ABBREVIATION = re.compile(
-    rf"\b(?:[^\W\d_]{{1,3}}\.){{2,}}|\b[^\W\d_]{{1,3}}\.(?=\s+[^\W\d_A-ZÀ-ÞĀ-Ž])|\b{CONSONANTS}{{1,5}}\.(?=\s)"
+    rf"\b(?:[^\W\d_]{{1,3}}\.){{2,}}|\b[^\W\d_]{{1,3}}\.(?=[^\S\n]+[^\W\d_A-ZÀ-ÞĀ-ŽΆ-ΏΑ-ΩЀ-Я])|\b{CONSONANTS}{{1,5}}\.(?=\s)"
 )
 
 

@@ -120,6 +120,7 @@ def test_unknown_languages_are_one_error_that_names_the_known_ones() -> None:
         ("Das ist gut. Er geht. Und dann 7?", []),
         ("Er ist stumm. 3 Tage. er sah es. und ging; es war so", []),
         ("5 ± 2", ["±"]),
+        ("Ещё раз. Нажмите. Ναι. Όχι, стр. пять", ["стр."]),
     ],
 )
 def test_what_is_left_is_named(text: str, left: list[str]) -> None:
