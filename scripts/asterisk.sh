@@ -6,6 +6,8 @@
 # asterisk-core-sounds-en and -en-g722, which apt and dpkg download and unpack without root if they are not installed.
 set -euo pipefail
 label=asterisk
+# shellcheck source=scripts/environment.sh
+. "$(dirname "$0")/environment.sh" # --help
 # shellcheck source=scripts/download.sh
 . "$(dirname "$0")/download.sh"
 folder=${1:?expected the folder of the data set}
