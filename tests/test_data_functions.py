@@ -194,8 +194,9 @@ def test_too_few_open_files_are_one_error(options, tmp_path, capfd):
     batches = get_loader(
         get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt"), DataConfig(num_workers=3), 0, CPU, False
     )
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 12, limits[1]))
+    limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), os.listdir("/proc/self/fd")
+    free = [number for number in range(len(taken) + 12) if str(number) not in taken]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[11] + 1, limits[1]))  # which counts numbers, gaps among them too
     try:
         with pytest.raises(
             DataError, match=r"^too many open files: raise the limit \(ulimit -n\), or lower --num-workers 3$"
