@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import itertools
 import multiprocessing
 import os
@@ -194,6 +195,7 @@ def test_too_few_open_files_are_one_error(options, tmp_path, capfd):
     batches = get_loader(
         get_dataset(REGISTRY["WaveGlow"], options, tmp_path / "list.txt"), DataConfig(num_workers=3), 0, CPU, False
     )
+    gc.collect()  # or the files of other tests' workers are closed while the limit holds
     limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), os.listdir("/proc/self/fd")
     free = [number for number in range(len(taken) + 12) if str(number) not in taken]
     resource.setrlimit(resource.RLIMIT_NOFILE, (free[11] + 1, limits[1]))  # which counts numbers, gaps among them too
