@@ -80,7 +80,7 @@ def run(options: TrainOptions, spec: ModelSpec, dist: Dist, stop: StopRequest) -
     precision.configure(numbers.cudnn_enabled, numbers.cudnn_benchmark, not numbers.no_tf32)
     precision.keep_freed_memory(dist.device)
     threads = precision.balance_threads(dist.device, numbers.deterministic)
-    start = snapshot.find(options, dist)
+    start = snapshot.find(options, spec, dist)
     seed = snapshot.choose_seed(config.seed, start.checkpoint, dist)
     resumes_here = start.path is not None and start.path.parent.resolve() == config.output.resolve()
     writes = not (config.dry_run or config.find_lr or config.is_benchmark)

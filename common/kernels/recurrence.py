@@ -64,9 +64,8 @@ class LSTMTape:
         self.cells = gates.new_empty(steps + 1, batch, width // 4)
         self.cells[0].zero_()
         self.tanh_cells = gates.new_empty(steps, batch, width // 4)
-        self.d_cell = torch.empty_like(
-            self.cells[0]
-        )  # zeros before backward; of the cell that its last step began with
+        # The gradient of the cell, from step to step of backward; zeros before it.
+        self.d_cell = torch.empty_like(self.cells[0])
         self.parts = gates.unflatten(2, (4, -1)).unbind(2)  # (T, B, H) each
         i_f = gates[:, :, : width // 2]
         self.views = list(zip(gates, i_f, *self.parts, self.cells, self.cells[1:], self.tanh_cells, strict=False))

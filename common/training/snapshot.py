@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from common import __version__, precision
+from common.arguments import model_flags
 from common.checkpoint import files
 from common.checkpoint.fields import SHARPENED
 from common.checkpoint.weights import current_layout, data_of, data_to_store, load_weights, not_finite
 from common.errors import DataError, UsageError, listed, printable
-from common.options import flag_of, flag_of_field
+from common.options import flag_of_field
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import ModelSpec, Options, config_of
@@ -119,7 +120,7 @@ def _describe(state: TrainState) -> dict[str, Any]:
     }
 
 
-def find(options: TrainOptions, dist: Dist) -> Start:
+def find(options: TrainOptions, spec: ModelSpec, dist: Dist) -> Start:
     """Load the checkpoint that the flags select, on every process; the file must be readable by all.
 
     --resume-from-last takes precedence over a start given by another flag. A launch that torchrun has restarted resumes from its
@@ -131,7 +132,7 @@ def find(options: TrainOptions, dist: Dist) -> Start:
         return start
     if not dist.is_main:
         start = Start(path, files.load_checkpoint(path, resuming=True))
-    check_data_options(start.checkpoint, path, options.model)
+    check_data_options(start.checkpoint, path, options.model, spec)
     if spent := start.checkpoint.get(SHARPENED):
         raise UsageError(f"{path}: {spent}; --warm-start takes its weights, and learns it anew")
     return start
@@ -171,11 +172,10 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
     return None
 
 
-def check_data_options(checkpoint: dict[str, Any], path: Path, settings: Options) -> None:
+def check_data_options(checkpoint: dict[str, Any], path: Path, settings: Options, spec: ModelSpec) -> None:
     """Raise UsageError if a resumed run has other text or audio options than its checkpoint."""
-    stored = data_of(checkpoint)
-    differing = [name for name, value in stored.items() if name in settings and settings[name] != value]
-    other = ["--symbols-file" if name == "symbols" else flag_of(name) for name in differing]
+    stored, flags = data_of(checkpoint), model_flags([spec])
+    other = [flags[name] for name, value in stored.items() if name in settings and settings[name] != value]
     if other and checkpoint.get("optimizer") is not None:
         raise UsageError(
             f"{path}: made with other settings of {', '.join(other)} than the command line's: give the same, "

@@ -67,7 +67,8 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
     wyoming_port = free_port()
     words = [ROOT / ".venv" / "bin" / "python", "-m", "serving", "--cpu", "--port", 0, *flags]
     words += ["--wyoming-port", wyoming_port] if find_spec("wyoming") else []
-    process = start(*words, environment=os.environ | {"OMP_NUM_THREADS": "1"} | environment)
+    # Each of its two threads then has one, as the library in these tests.
+    process = start(*words, environment=os.environ | {"OMP_NUM_THREADS": "2"} | environment)
     try:
         assert process.stdout is not None
         loading, first = (json.loads(process.stdout.readline()) for _ in range(2))

@@ -156,6 +156,13 @@ async def test_no_more_requests_than_the_limit_are_computed_at_once(engine: Engi
     assert 2 in active and max(active) == 2
 
 
+@own_engine(max_batch=16)
+async def test_a_batch_of_mels_on_a_cpu_has_eight_pieces_at_most(engine: Engine) -> None:
+    await collect_all(engine, [SpeechRequest(text=TEXTS[0], seed=seed) for seed in range(12)])
+    batches = sample(engine, "tts_batch_size_count")
+    assert sample(engine, "tts_batch_size_sum") == 12 and batches == sample(engine, "tts_batch_size_bucket", le="8.0")
+
+
 @own_engine(max_batch=3)
 async def test_a_new_request_is_read_while_others_sound_and_is_heard_next(engine: Engine) -> None:
     """The third request arrives during the fifth part of two others, which does not end before the mels are there."""

@@ -43,6 +43,15 @@ def test_transform_is_the_definition() -> None:
         assert relative_error(torch.polar(magnitude, phase), want) < 1e-6
 
 
+@pytest.mark.parametrize(("size", "hop", "window"), [(1024, 256, 800), (1024, 300, 1024), (512, 100, 250)])
+def test_windows_shorter_than_the_transform_and_hops_that_do_not_divide_it_have_an_inverse(
+    size: int, hop: int, window: int
+) -> None:
+    stft, audio = STFT(size, hop, window), as_batch(sweep(hop * 40))
+    magnitude, phase = stft.transform(audio)
+    assert torch.allclose(stft.inverse(magnitude, phase), audio, atol=2e-6)
+
+
 @pytest.mark.parametrize("samples", [513, 1023, 1024, 22050])
 def test_inverse_gives_the_audio_back(samples: int) -> None:
     stft = STFT()

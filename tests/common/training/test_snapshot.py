@@ -60,7 +60,9 @@ def test_a_model_of_other_sizes_is_told_which(tmp_path: Path, checkpoint: dict) 
 
 def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path | None = None) -> Path | None:
     named = {"output": folder, "checkpoint_path": start, "resume_from_last": resume, "warm_start": warm}
-    return snapshot.find(from_options(TrainOptions, {"model_name": "WaveGlow", **named}), CPU).path
+    return snapshot.find(
+        from_options(TrainOptions, {"model_name": "WaveGlow", **named}), REGISTRY["WaveGlow"], CPU
+    ).path
 
 
 def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
@@ -115,14 +117,15 @@ def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(
 
 
 def test_other_data_is_another_run(tmp_path: Path, checkpoint: dict) -> None:
-    settings = dict(parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")[0].model)
-    snapshot.check_data_options(checkpoint, PATH, settings)
+    options, spec = parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")
+    settings = dict(options.model)
+    snapshot.check_data_options(checkpoint, PATH, settings, spec)
     settings |= {"mel_fmax": 7000.0, "sampling_rate": 16000}
     wanted = r"old\.pt: made with other settings of --sampling-rate, --mel-fmax than .*--warm-start old\.pt"
     with pytest.raises(UsageError, match=wanted):
-        snapshot.check_data_options(checkpoint, PATH, settings)
-    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, settings)  # weights alone begin anew
-    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED}, PATH, settings)
+        snapshot.check_data_options(checkpoint, PATH, settings, spec)
+    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, settings, spec)  # weights alone begin anew
+    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED}, PATH, settings, spec)
 
 
 def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
